@@ -1,0 +1,356 @@
+// The counts behind the CM events: which events of which id are held, and how an id waits for their end.
+//
+// librdmacm counts too, and its rdma_destroy_id waits without an end and without a word. Here the channel's
+// block lists every event that was handed out, under the channel's lock. A destroy first makes sure that no
+// event of the id is held, can say which ones are, and then makes the C call, which no longer waits.
+#ifndef RDMAXX_DETAIL_CM_BLOCKS_HPP
+#define RDMAXX_DETAIL_CM_BLOCKS_HPP
+
+#include <rdmaxx/cm/event_type.hpp>
+#include <rdmaxx/detail/cm_api.hpp>
+#include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/mutex.hpp>
+#include <rdmaxx/detail/wait.hpp>
+#include <rdmaxx/fwd.hpp>
+
+#include <cstdint>
+#include <new>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace rdmaxx::inline v0::detail {
+
+/// The number that ps, top and gdb show.
+[[nodiscard]] inline long this_thread_id() noexcept {
+#if defined(SYS_gettid)
+    static thread_local long id = 0; // a system call once a thread, not once an event
+    if (id == 0)
+        id = ::syscall(SYS_gettid);
+    return id;
+#else
+    return static_cast<long>(reinterpret_cast<std::intptr_t>(::pthread_self()));
+#endif
+}
+
+struct channel_block;
+struct id_block;
+
+/// One event that was got and not yet acked.
+struct event_record {
+    event_record* next = nullptr;
+    event_record* previous = nullptr;
+    channel_block* channel = nullptr;
+    rdma_cm_id* pinned = nullptr; ///< whose destroy waits for the ack: the listener for a request
+    int type = 0;
+    long thread = 0;
+    bool id_taken = false;
+};
+
+struct channel_block : block<rdma_event_channel, 0> {
+    using block::block;
+    channel_block(const channel_block&) = delete;
+    channel_block& operator=(const channel_block&) = delete;
+    ~channel_block() {
+        while (spare != nullptr)
+            delete std::exchange(spare, spare->next);
+    }
+
+    mutex lock;
+    condition acked;
+    event_record* held RDMAXX_GUARDED_BY(lock) = nullptr;
+    event_record* spare = nullptr; // guarded as well; the destructor is alone
+    id_block* going RDMAXX_GUARDED_BY(lock) = nullptr;
+    int flags_before = O_NONBLOCK;
+};
+
+struct event_channel_traits {
+    using raw_type = rdma_event_channel;
+    using ref_type = event_channel_ref;
+    using block = channel_block;
+    static status destroy(block& b) noexcept {
+        ::rdma_destroy_event_channel(b.raw);
+        return {};
+    }
+    static void detach(block& b) noexcept { restore_blocking(b.raw->fd, b.flags_before); }
+};
+
+/// How far an id has come, as far as the wrapper has to know it.
+enum class id_phase : unsigned char {
+    made,     ///< by cm_id's constructor
+    request,  ///< came with a connect_request and waits for an answer
+    accepted, ///< accept succeeded
+    spent,    ///< rejected, or an accept failed, on which librdmacm rejected the peer
+    unknown,  ///< adopted
+};
+
+struct id_block : block<rdma_cm_id, 4> {
+    using block::block;
+
+    static constexpr unsigned channel_pin = 0;
+    static constexpr unsigned send_cq_pin = 1; // of the id's queue pair
+    static constexpr unsigned recv_cq_pin = 2;
+    static constexpr unsigned pd_pin = 3;
+
+    id_block* next_going = nullptr;
+    ibv_pd* pd_before = nullptr; ///< id->pd before create_qp replaced it
+    id_phase phase = id_phase::made;
+    bool connecting = false; ///< connect or accept succeeded
+    bool disconnected = false;
+
+    [[nodiscard]] channel_block& channel() noexcept {
+        return *static_cast<channel_block*>(parents[channel_pin].get());
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------------
+// Getting and acking.
+
+[[nodiscard]] inline bool is_going(const channel_block& channel, const rdma_cm_id* id) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
+    for (const id_block* b = channel.going; b != nullptr; b = b->next_going)
+        if (b->raw == id)
+            return true;
+    return false;
+}
+
+/// The new id of a request that nobody took. The kernel rejects the peer.
+inline void destroy_request(rdma_cm_id* id) noexcept {
+    const status result = check_errno("rdma_destroy_id", ::rdma_destroy_id(id));
+    if (result.failed() && !already_gone(result.value))
+        report_destroy_failure(result, id);
+}
+
+/// Acks an event that no user will see, since its id is being destroyed.
+inline void swallow(rdma_cm_event* event) noexcept {
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+        destroy_request(event->id);
+    ::rdma_ack_cm_event(event);
+}
+
+inline void link(channel_block& channel, event_record& record, const rdma_cm_event& event) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
+    record.channel = &channel;
+    record.pinned = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
+    record.type = static_cast<int>(event.event);
+    record.thread = this_thread_id();
+    record.id_taken = false;
+    record.previous = nullptr;
+    record.next = channel.held;
+    if (channel.held != nullptr)
+        channel.held->previous = &record;
+    channel.held = &record;
+    retain(&channel);
+}
+
+inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX_REQUIRES(channel.lock) {
+    (record.previous != nullptr ? record.previous->next : channel.held) = record.next;
+    if (record.next != nullptr)
+        record.next->previous = record.previous;
+    record.next = channel.spare;
+    channel.spare = &record;
+}
+
+/// A record for the next event, so that an event once got is never lost to a failed allocation.
+[[nodiscard]] inline event_record* reserve_record(channel_block& channel) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
+    if (channel.spare == nullptr)
+        channel.spare = new (std::nothrow) event_record;
+    return channel.spare;
+}
+
+/// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside
+/// the library, which destroy_qp must not do at the same time.
+[[nodiscard]] inline status get_event(channel_block& channel, rdma_cm_event*& event,
+                                      event_record*& record) noexcept {
+    const mutex_guard guard(channel.lock);
+    for (;;) {
+        event_record* reserved = reserve_record(channel);
+        if (reserved == nullptr)
+            return {"rdma_get_cm_event", ENOMEM};
+        rdma_cm_event* got = nullptr;
+        errno = 0;
+        if (::rdma_get_cm_event(channel.raw, &got) != 0)
+            return {"rdma_get_cm_event", last_errno()};
+        // -1 is what librdmacm reports when its own part of the work failed: the reason is only in errno,
+        // now.
+        if (got->status == -1 && errno != 0)
+            got->status = -errno;
+        const rdma_cm_id* pinned = got->event == RDMA_CM_EVENT_CONNECT_REQUEST ? got->listen_id : got->id;
+        if (is_going(channel, pinned)) {
+            swallow(got);
+            continue;
+        }
+        channel.spare = reserved->next;
+        link(channel, *reserved, *got);
+        event = got;
+        record = reserved;
+        return {};
+    }
+}
+
+/// Counts an event that C code got.
+[[nodiscard]] inline status adopt_event(channel_block& channel, const rdma_cm_event& event,
+                                        event_record*& record) noexcept {
+    const mutex_guard guard(channel.lock);
+    record = reserve_record(channel);
+    if (record == nullptr)
+        return {"rdma_get_cm_event", ENOMEM};
+    channel.spare = record->next;
+    link(channel, *record, event);
+    return {};
+}
+
+/// Takes an event off the list; `ack` says whether the C library gets it back here.
+inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noexcept {
+    const errno_guard keep_errno;
+    channel_block& channel = *record->channel;
+    // After fork the lock may be held by a thread that does not exist here, and the event is the parent's.
+    if (!channel.foreign_process()) {
+        if (ack && event->event == RDMA_CM_EVENT_CONNECT_REQUEST && !record->id_taken)
+            destroy_request(event->id);
+        const mutex_guard guard(channel.lock);
+        if (ack)
+            ::rdma_ack_cm_event(event);
+        unlink(channel, *record);
+        channel.acked.notify_all();
+    }
+    release(&channel);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Destroying.
+
+[[nodiscard]] inline bool holds_event_of(const channel_block& channel, const rdma_cm_id* id) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
+    for (const event_record* r = channel.held; r != nullptr; r = r->next)
+        if (r->pinned == id)
+            return true;
+    return false;
+}
+
+[[nodiscard]] inline hang_report report_of(const channel_block& channel, const rdma_cm_id* id,
+                                           const char* call, std::int64_t waited_ns) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
+    hang_report report{call, id, waited_ns / 1'000'000, 0, {}};
+    for (const event_record* r = channel.held; r != nullptr; r = r->next) {
+        if (r->pinned != id)
+            continue;
+        if (report.count < hang_report::max_events)
+            report.events[report.count] = {to_string(static_cast<cm_event_type>(r->type)), r->thread,
+                                           r->thread == this_thread_id()};
+        ++report.count;
+    }
+    return report;
+}
+
+/// Sleeps until no event of the id is held. Tells the hang hook once; EDEADLK when that gives the id up.
+[[nodiscard]] inline status wait_for_acks(channel_block& channel, const rdma_cm_id* id,
+                                          const char* call) noexcept RDMAXX_REQUIRES(channel.lock) {
+    if (!holds_event_of(channel, id))
+        return {};
+    const std::int64_t start = monotonic_now();
+    deadline report_at = deadline::after_ns(__atomic_load_n(&hang_report_after_ns, __ATOMIC_RELAXED));
+    while (holds_event_of(channel, id)) {
+        channel.acked.wait_until(channel.lock, report_at);
+        if (report_at.left_ns() != 0 || !holds_event_of(channel, id))
+            continue;
+        const hang_report report = report_of(channel, id, call, monotonic_now() - start);
+        report_at = deadline::never();
+        channel.lock.unlock();
+        const hang_action action = report_hang(report);
+        channel.lock.lock();
+        if (action == hang_action::leak && holds_event_of(channel, id))
+            return {call, EDEADLK, "given up: its events are still held"};
+    }
+    return {};
+}
+
+inline void mark_going(id_block& b) noexcept {
+    channel_block& channel = b.channel();
+    const mutex_guard guard(channel.lock);
+    b.next_going = channel.going;
+    channel.going = &b;
+}
+
+inline void unmark_going(channel_block& channel, const id_block& b) noexcept RDMAXX_REQUIRES(channel.lock) {
+    for (id_block** at = &channel.going; *at != nullptr; at = &(*at)->next_going)
+        if (*at == &b) {
+            *at = b.next_going;
+            return;
+        }
+}
+
+/// The CQs and channels that rdma_create_qp makes where it is given none: only ids that C code set up have
+/// them.
+inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
+    if (id->recv_cq != nullptr)
+        ::ibv_destroy_cq(id->recv_cq);
+    if (id->send_cq != nullptr && id->send_cq != id->recv_cq)
+        ::ibv_destroy_cq(id->send_cq);
+    if (id->recv_cq_channel != nullptr)
+        ::ibv_destroy_comp_channel(id->recv_cq_channel);
+    if (id->send_cq_channel != nullptr && id->send_cq_channel != id->recv_cq_channel)
+        ::ibv_destroy_comp_channel(id->send_cq_channel);
+    id->send_cq = id->recv_cq = nullptr;
+    id->send_cq_channel = id->recv_cq_channel = nullptr;
+}
+
+/// The id's queue pair, for any thread: a get and a destroy may be at work elsewhere.
+[[nodiscard]] inline ibv_qp* qp_of(const rdma_cm_id* id) noexcept {
+    return __atomic_load_n(&id->qp, __ATOMIC_ACQUIRE);
+}
+
+[[nodiscard]] inline ibv_qp* exchange_qp(id_block& b, ibv_qp* value) noexcept {
+    const mutex_guard guard(b.channel().lock);
+    return __atomic_exchange_n(&b.raw->qp, value, __ATOMIC_ACQ_REL);
+}
+
+/// Destroys the id's queue pair, if it has one, and lets go of what that pinned. The lock is not held
+/// meanwhile: ibv_destroy_qp may wait for the acks of asynchronous events.
+[[nodiscard]] inline status destroy_qp_of(id_block& b) noexcept {
+    ibv_qp* qp = exchange_qp(b, nullptr);
+    if (qp == nullptr)
+        return {};
+    const status result = check_number("ibv_destroy_qp", ::ibv_destroy_qp(qp));
+    if (result.failed() && !already_gone(result.value)) {
+        static_cast<void>(exchange_qp(b, qp));
+        return result;
+    }
+    destroy_library_cqs(b.raw);
+    if (b.pd_before != nullptr)
+        b.raw->pd = std::exchange(b.pd_before, nullptr);
+    b.parents[id_block::send_cq_pin] = keep();
+    b.parents[id_block::recv_cq_pin] = keep();
+    b.parents[id_block::pd_pin] = keep();
+    return {};
+}
+
+struct cm_id_traits {
+    using raw_type = rdma_cm_id;
+    using ref_type = cm_id_ref;
+    using block = id_block;
+
+    /// From the mark on, gets ack events of this id themselves. The C call is made with the lock held:
+    /// released, malloc could hand the id's address to a new one, and the mark would swallow that one's
+    /// events.
+    static status destroy(block& b) noexcept {
+        channel_block& channel = b.channel();
+        mark_going(b);
+        if (const status result = destroy_qp_of(b); result.failed()) {
+            const mutex_guard guard(channel.lock);
+            unmark_going(channel, b);
+            return result;
+        }
+        const mutex_guard guard(channel.lock);
+        if (const status result = wait_for_acks(channel, b.raw, "rdma_destroy_id"); result.failed())
+            return result; // given up for good: the mark stays, with the block
+        const status result = check_errno("rdma_destroy_id", ::rdma_destroy_id(b.raw));
+        unmark_going(channel, b);
+        return result;
+    }
+};
+
+} // namespace rdmaxx::inline v0::detail
+
+#endif

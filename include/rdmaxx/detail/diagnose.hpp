@@ -1,0 +1,164 @@
+// diagnose(): what is likely wrong on this machine. Included by error.hpp.
+#ifndef RDMAXX_DETAIL_DIAGNOSE_HPP
+#define RDMAXX_DETAIL_DIAGNOSE_HPP
+
+#include <rdmaxx/detail/config.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace rdmaxx::inline v0::detail {
+
+/// Collects sentences; each answers one question about this machine.
+class diagnosis {
+public:
+    void add(const std::string& sentence) { text_.append(text_.empty() ? "" : "\n").append(sentence); }
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+    /// Entries of a folder that start with `prefix`: -1 where there is no such folder.
+    [[nodiscard]] static int entries(const char* folder, const char* prefix) noexcept {
+        DIR* handle = ::opendir(folder);
+        if (handle == nullptr)
+            return -1;
+        int count = 0;
+        while (const dirent* entry =
+                   ::readdir(handle)) // NOLINT(concurrency-mt-unsafe): one stream, one thread
+            if (entry->d_name[0] != '.' && std::strncmp(entry->d_name, prefix, std::strlen(prefix)) == 0)
+                ++count;
+        ::closedir(handle);
+        return count;
+    }
+
+    void devices() {
+        const int count = entries("/sys/class/infiniband", "");
+        if (count < 0)
+            add("The kernel has no RDMA support loaded (/sys/class/infiniband is missing): load the driver "
+                "of the "
+                "device, or rdma_rxe for Soft-RoCE.");
+        else if (count == 0)
+            add("This machine has no RDMA device (/sys/class/infiniband is empty): load the driver of the "
+                "device, or "
+                "add a software one: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE.");
+        else
+            node("/dev/infiniband/rdma_cm", "modprobe rdma_ucm");
+        if (count > 0 && entries("/dev/infiniband", "uverbs") <= 0)
+            add("There is an RDMA device, but no /dev/infiniband/uverbsN: modprobe ib_uverbs; in a "
+                "container, pass "
+                "/dev/infiniband in.");
+        if (count > 0 && entries("/sys/class/infiniband_verbs", "uverbs") > 0)
+            add("If `ibv_devices` lists nothing all the same, the user space driver of the device is not "
+                "installed "
+                "(ibverbs-providers, libibverbs-utils).");
+    }
+
+    void node(const char* path, const char* cure) {
+        if (::access(path, F_OK) != 0)
+            add(std::string(path) + " is missing: " + cure + "; in a container, pass /dev/infiniband in.");
+        else if (::access(path, R_OK | W_OK) != 0)
+            add(std::string("This user may not open ") + path +
+                ": its mode or group, or the container's device rules.");
+    }
+
+    void locked_memory() {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+            return;
+        std::string now = "unlimited";
+        if (limit.rlim_cur != RLIM_INFINITY)
+            now = std::to_string(static_cast<std::uint64_t>(limit.rlim_cur) / 1024) + " KiB";
+        add("Registered memory and queues are locked in RAM. RLIMIT_MEMLOCK (ulimit -l) is " + now +
+            (limit.rlim_cur != RLIM_INFINITY
+                 ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
+                   "program CAP_IPC_LOCK."
+                 : ", so it is not the reason, unless a cgroup has its own limit."));
+    }
+
+    void open_files() {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+            add("Too many open files: each channel and each context is one or two. RLIMIT_NOFILE (ulimit -n) "
+                "is " +
+                std::to_string(static_cast<std::uint64_t>(limit.rlim_cur)) + ".");
+    }
+
+private:
+    std::string text_;
+};
+
+[[nodiscard]] inline bool is_call(const char* call, const char* prefix) noexcept {
+    return std::strncmp(call, prefix, std::strlen(prefix)) == 0;
+}
+
+[[nodiscard]] inline std::string diagnose_errno(int value, const char* call) {
+    diagnosis d;
+    const bool address =
+        is_call(call, "rdma_resolve") || is_call(call, "rdma_bind") || is_call(call, "rdma_get_cm");
+    switch (value) {
+    case ENODEV:
+        if (address && diagnosis::entries("/sys/class/infiniband", "") > 0)
+            d.add("No RDMA device belongs to the interface that this address leads through (127.0.0.1 has "
+                  "none). In a "
+                  "container the RDMA device and the interface must be in the same network namespace (rdma "
+                  "system).");
+        else
+            d.devices();
+        break;
+    case ENOENT:
+    case ENOSYS:
+    case EPERM: d.devices(); break;
+    case EACCES:
+        d.devices();
+        d.add("A process that changed its user or group after opening a channel may no longer use it.");
+        break;
+    case EMFILE:
+    case ENFILE: d.open_files(); break;
+    case ENOMEM:
+        if (is_call(call, "ibv_post"))
+            d.add(
+                "The queue is full: poll the CQ for a signaled request that has completed, and post again.");
+        else
+            d.locked_memory();
+        break;
+    case EINVAL:
+        if (is_call(call, "ibv_create_qp") || is_call(call, "rdma_create_qp"))
+            d.add("More work requests, SGEs or inline data than the device has (query_device: max_qp_wr, "
+                  "max_sge; the "
+                  "inline limit is found by trying), or a PD or CQ of another device.");
+        else if (is_call(call, "ibv_modify_qp"))
+            d.add("No such transition from the queue pair's state, or an attribute that it needs was not "
+                  "set, or one "
+                  "that it does not take was (ibv_modify_qp(3) has the table).");
+        else if (is_call(call, "ibv_post"))
+            d.add("More SGEs or inline data than were granted, or the queue pair is not in a state that "
+                  "takes requests.");
+        break;
+    case EFAULT:
+        if (is_call(call, "ibv_reg_mr"))
+            d.add("The memory is not mapped, or not writable although local_write was asked for.");
+        break;
+    case EADDRNOTAVAIL: d.add("The address is not one of this machine's."); break;
+    case EADDRINUSE: d.add("Another id, of this or another process, has the port."); break;
+    case ENETUNREACH:
+    case EHOSTUNREACH: d.add("This machine has no route to the address."); break;
+    case ETIMEDOUT:
+        d.add("The peer did not answer in time: it is down, or something on the path drops the packets (RoCE "
+              "is UDP port "
+              "4791), or the time was too short.");
+        break;
+    case EBUSY:
+        d.add("Something that was made from the object, and that rdmaxx does not know of, still uses it.");
+        break;
+    default: break;
+    }
+    return d.text();
+}
+
+} // namespace rdmaxx::inline v0::detail
+
+#endif

@@ -1,0 +1,48 @@
+// Every class of the library, declared.
+#ifndef RDMAXX_FWD_HPP
+#define RDMAXX_FWD_HPP
+
+namespace rdmaxx::inline v0 {
+
+class address;
+class error;
+
+class device_ref;
+class device_list;
+class context;
+class context_ref;
+class pd;
+class pd_ref;
+class mr;
+class mr_ref;
+class comp_channel;
+class comp_channel_ref;
+class cq;
+class cq_ref;
+class cq_event;
+class qp;
+class qp_ref;
+class qp_attr;
+class qp_init_attr;
+class srq_ref;
+struct sge;
+struct send_wr;
+struct recv_wr;
+struct wc;
+struct remote_buffer;
+
+class event_channel;
+class event_channel_ref;
+class cm_event;
+class cm_event_snapshot;
+class cm_id;
+class cm_id_ref;
+struct conn_param;
+
+namespace detail {
+struct stop_access; // the gets of cm/stop.hpp and verbs/stop.hpp
+}
+
+} // namespace rdmaxx::inline v0
+
+#endif

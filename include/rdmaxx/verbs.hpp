@@ -1,0 +1,18 @@
+// The libibverbs half of the library.
+#ifndef RDMAXX_VERBS_HPP
+#define RDMAXX_VERBS_HPP
+
+#include <rdmaxx/error.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/comp_channel.hpp> // IWYU pragma: export
+#include <rdmaxx/verbs/context.hpp>      // IWYU pragma: export
+#include <rdmaxx/verbs/cq.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/cq_event.hpp>     // IWYU pragma: export
+#include <rdmaxx/verbs/device.hpp>       // IWYU pragma: export
+#include <rdmaxx/verbs/mr.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/pd.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/qp.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/wc.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/wr.hpp>           // IWYU pragma: export
+#include <rdmaxx/version.hpp>            // IWYU pragma: export
+
+#endif

@@ -1,0 +1,126 @@
+// struct ibv_device and the list it comes from: ibv_get_device_list(3).
+#ifndef RDMAXX_VERBS_DEVICE_HPP
+#define RDMAXX_VERBS_DEVICE_HPP
+
+#include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/error.hpp>
+#include <rdmaxx/fwd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace rdmaxx::inline v0 {
+
+/// One RDMA device of this machine. Valid as long as the device_list it came from, or a context opened on it.
+class device_ref : public detail::ref<ibv_device> {
+public:
+    using ref::ref;
+
+    /// The kernel's name of the device, `mlx5_0`. C call: ibv_get_device_name(3).
+    [[nodiscard]] const char* name() const noexcept { return ::ibv_get_device_name(native_handle()); }
+
+    /// Node GUID as an integer in host byte order; 0 if unknown. C call: ibv_get_device_guid(3).
+    [[nodiscard]] std::uint64_t guid() const noexcept {
+        const auto wire = ::ibv_get_device_guid(native_handle());
+        const auto* bytes = reinterpret_cast<const unsigned char*>(&wire);
+        std::uint64_t value = 0;
+        for (std::size_t i = 0; i < sizeof wire; ++i)
+            value = value << 8 | bytes[i];
+        return value;
+    }
+
+    /// True for iWARP, whose rules differ: the side that connects sends first, no UD, no atomics.
+    [[nodiscard]] bool is_iwarp() const noexcept {
+        return native_handle()->transport_type == IBV_TRANSPORT_IWARP;
+    }
+};
+
+namespace detail {
+
+struct device_list_traits {
+    using raw_type = ibv_device*;
+    using ref_type = ref<ibv_device*>;
+    using block = detail::block<raw_type, 0>;
+    static status destroy(block& b) noexcept {
+        ::ibv_free_device_list(b.raw);
+        return {};
+    }
+};
+
+} // namespace detail
+
+/// The RDMA devices of this machine at the time of the call: a range of device_ref. No devices is an empty
+/// list, not an error. The elements are valid as long as the list; a context keeps its own device.
+///
+/// C calls: ibv_get_device_list(3), ibv_free_device_list(3). Thread-safe for reading.
+class device_list : public detail::owner<detail::device_list_traits> {
+public:
+    class iterator {
+    public:
+        using value_type = device_ref;
+        using difference_type = std::ptrdiff_t;
+
+        iterator() noexcept = default;
+        explicit iterator(ibv_device** at) noexcept : at_(at) {}
+        [[nodiscard]] device_ref operator*() const noexcept { return device_ref(*at_); }
+        iterator& operator++() noexcept {
+            ++at_;
+            return *this;
+        }
+        iterator operator++(int) noexcept { return iterator(std::exchange(at_, at_ + 1)); }
+        friend bool operator==(const iterator&, const iterator&) noexcept = default;
+
+    private:
+        ibv_device** at_ = nullptr;
+    };
+
+    /// Asks for the devices. System call.
+    /// @throws error ENOSYS where the kernel has no RDMA support, EPERM, ENOMEM
+    device_list() { detail::check(init()); }
+    [[nodiscard]] static device_list create(std::error_code& ec) noexcept {
+        device_list list(nullptr);
+        detail::assign(ec, list.init());
+        return list;
+    }
+
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+
+    [[nodiscard]] iterator begin() const noexcept RDMAXX_LIFETIMEBOUND { return iterator(native_handle()); }
+    [[nodiscard]] iterator end() const noexcept RDMAXX_LIFETIMEBOUND {
+        return iterator(native_handle() + size_);
+    }
+
+    /// The first device; the list must not be empty.
+    [[nodiscard]] device_ref front() const& noexcept RDMAXX_LIFETIMEBOUND { return *begin(); }
+    device_ref front() const&& = delete;
+
+    /// The device of that name, empty if there is none.
+    [[nodiscard]] device_ref find(const char* name) const& noexcept RDMAXX_LIFETIMEBOUND {
+        for (const device_ref device : *this)
+            if (std::strcmp(device.name(), name) == 0)
+                return device;
+        return device_ref();
+    }
+    device_ref find(const char* name) const&& = delete;
+
+private:
+    explicit device_list(std::nullptr_t) noexcept {}
+
+    [[nodiscard]] detail::status init() noexcept {
+        int count = 0;
+        const detail::status result =
+            make("ibv_get_device_list", [&]() noexcept { return ::ibv_get_device_list(&count); });
+        if (!result.failed())
+            size_ = static_cast<std::size_t>(count);
+        return result;
+    }
+
+    std::size_t size_ = 0;
+};
+
+} // namespace rdmaxx::inline v0
+
+#endif

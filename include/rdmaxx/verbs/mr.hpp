@@ -1,0 +1,314 @@
+// struct ibv_mr, registered memory: ibv_reg_mr(3). And what names a piece of it: sge here, remote_buffer at a
+// peer.
+#ifndef RDMAXX_VERBS_MR_HPP
+#define RDMAXX_VERBS_MR_HPP
+
+#include <rdmaxx/detail/flags.hpp>
+#include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/pd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+namespace rdmaxx::inline v0 {
+
+/// What may be done to registered memory (enum ibv_access_flags). Local read access is always there.
+enum class access : unsigned {
+    none = 0,
+    local_write = IBV_ACCESS_LOCAL_WRITE,     ///< receives and RDMA reads may land in it
+    remote_write = IBV_ACCESS_REMOTE_WRITE,   ///< needs local_write
+    remote_read = IBV_ACCESS_REMOTE_READ,     ///< a peer that knows the rkey may read it
+    remote_atomic = IBV_ACCESS_REMOTE_ATOMIC, ///< needs local_write
+    mw_bind = IBV_ACCESS_MW_BIND,             ///< memory windows may be bound to it
+    zero_based = IBV_ACCESS_ZERO_BASED,
+    on_demand = IBV_ACCESS_ON_DEMAND,
+#if RDMAXX_HAS_LINUX_VERBS
+    hugetlb = IBV_ACCESS_HUGETLB,
+    relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
+#endif
+};
+
+namespace detail {
+
+template <>
+inline constexpr bool is_flags<access> = true;
+
+/// Names the mistake in the compiler's message; never called.
+inline void a_const_range_can_only_be_read() {}
+
+inline constexpr access write_access = access::local_write | access::remote_write | access::remote_atomic;
+
+} // namespace detail
+
+/// Access for memory that cannot be written: a constant made of flags that do not write.
+class read_access {
+public:
+    consteval read_access(access flags) : flags_(flags) { // NOLINT(*-explicit-*): a parameter type
+        if (has(flags, detail::write_access))
+            detail::a_const_range_can_only_be_read();
+    }
+    [[nodiscard]] constexpr access flags() const noexcept { return flags_; }
+
+private:
+    access flags_;
+};
+
+/// Registered memory of a peer, as RDMA operations name it: its address there, how long it is, and its rkey.
+///
+/// How it gets here is the program's protocol. to_bytes() and from_bytes() are one way: 16 bytes in network
+/// byte order (address, rkey, length), which is what rping sends; using it is optional.
+struct remote_buffer {
+    std::uint64_t address = 0; ///< in the peer's address space (or an offset, where it registered zero-based)
+    std::uint32_t rkey = 0;
+    std::uint32_t length = 0; ///< bytes; for the program's own checks, the wire does not carry it
+
+    /// The part from `offset` on, `length` bytes.
+    /// @throws error ERANGE if it does not lie inside
+    [[nodiscard]] remote_buffer part(std::size_t offset, std::size_t size) const {
+        remote_buffer result;
+        detail::check(do_part(offset, size, result));
+        return result;
+    }
+    [[nodiscard]] remote_buffer part(std::size_t offset, std::size_t size,
+                                     std::error_code& ec) const noexcept {
+        remote_buffer result;
+        detail::assign(ec, do_part(offset, size, result));
+        return result;
+    }
+
+    static constexpr std::size_t wire_size = 16;
+
+    constexpr void to_bytes(std::span<std::byte, wire_size> out) const noexcept {
+        put(out.data(), address, 8);
+        put(out.data() + 8, rkey, 4);
+        put(out.data() + 12, length, 4);
+    }
+    [[nodiscard]] static constexpr remote_buffer
+    from_bytes(std::span<const std::byte, wire_size> in) noexcept {
+        remote_buffer result;
+        result.address = get(in.data(), 8);
+        result.rkey = static_cast<std::uint32_t>(get(in.data() + 8, 4));
+        result.length = static_cast<std::uint32_t>(get(in.data() + 12, 4));
+        return result;
+    }
+
+    friend bool operator==(const remote_buffer&, const remote_buffer&) noexcept = default;
+
+private:
+    [[nodiscard]] detail::status do_part(std::size_t offset, std::size_t size,
+                                         remote_buffer& out) const noexcept {
+        if (offset > length || size > length - offset)
+            return {"remote_buffer", ERANGE, "the part does not lie inside the peer's buffer"};
+        out = *this;
+        out.address += offset;
+        out.length = static_cast<std::uint32_t>(size);
+        return {};
+    }
+    static constexpr void put(std::byte* out, std::uint64_t value, unsigned size) noexcept {
+        for (unsigned i = 0; i < size; ++i)
+            out[i] = static_cast<std::byte>(value >> (8 * (size - 1 - i)) & 0xff);
+    }
+    static constexpr std::uint64_t get(const std::byte* in, unsigned size) noexcept {
+        std::uint64_t value = 0;
+        for (unsigned i = 0; i < size; ++i)
+            value = value << 8 | static_cast<std::uint64_t>(in[i]);
+        return value;
+    }
+};
+
+/// One piece of local registered memory (struct ibv_sge, with its layout). Made by mr::sge, or unchecked().
+struct sge : ibv_sge {
+    sge() noexcept : ibv_sge{} {}
+
+    /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed
+    /// completion (loc_prot_err).
+    [[nodiscard]] static sge unchecked(const void* at, std::uint32_t length, std::uint32_t lkey) noexcept {
+        sge result;
+        result.addr = reinterpret_cast<std::uintptr_t>(at);
+        result.length = length;
+        result.lkey = lkey;
+        return result;
+    }
+};
+static_assert(sizeof(sge) == sizeof(ibv_sge) && std::is_standard_layout_v<sge>);
+
+namespace detail {
+
+struct mr_traits {
+    using raw_type = ibv_mr;
+    using ref_type = mr_ref;
+    using block = detail::block<ibv_mr, 1>; // pd
+    static status destroy(block& b) noexcept { return check_number("ibv_dereg_mr", ::ibv_dereg_mr(b.raw)); }
+};
+
+/// The operations of mr and mr_ref.
+template <class Handle>
+class mr_ops : public Handle {
+public:
+    using Handle::Handle;
+
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+        return {static_cast<std::byte*>(this->native_handle()->addr), this->native_handle()->length};
+    }
+    [[nodiscard]] void* addr() const noexcept { return this->native_handle()->addr; }
+    [[nodiscard]] std::size_t length() const noexcept { return this->native_handle()->length; }
+    [[nodiscard]] std::uint32_t lkey() const noexcept { return this->native_handle()->lkey; }
+    [[nodiscard]] std::uint32_t rkey() const noexcept { return this->native_handle()->rkey; }
+    [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
+
+    /// The whole region as one SGE.
+    /// @throws error ERANGE if it is longer than an SGE can say (4 GiB - 1)
+    [[nodiscard]] rdmaxx::sge sge() const { return sge(0, length()); }
+    [[nodiscard]] rdmaxx::sge sge(std::error_code& ec) const noexcept { return sge(0, length(), ec); }
+
+    /// `length` bytes from `offset` on.
+    /// @throws error ERANGE if they do not lie inside the region, or are more than an SGE can say (4 GiB - 1)
+    [[nodiscard]] rdmaxx::sge sge(std::size_t offset, std::size_t length) const {
+        rdmaxx::sge result;
+        check(do_sge(offset, length, result));
+        return result;
+    }
+    [[nodiscard]] rdmaxx::sge sge(std::size_t offset, std::size_t length,
+                                  std::error_code& ec) const noexcept {
+        rdmaxx::sge result;
+        assign(ec, do_sge(offset, length, result));
+        return result;
+    }
+
+    /// What a peer needs to reach the whole region, for access that it was registered with.
+    /// @throws error ERANGE if it is longer than 4 GiB - 1
+    [[nodiscard]] remote_buffer remote() const {
+        remote_buffer result;
+        check(do_remote(result));
+        return result;
+    }
+    [[nodiscard]] remote_buffer remote(std::error_code& ec) const noexcept {
+        remote_buffer result;
+        assign(ec, do_remote(result));
+        return result;
+    }
+
+private:
+    [[nodiscard]] status do_sge(std::size_t offset, std::size_t size, rdmaxx::sge& out) const noexcept {
+        if (offset > length() || size > length() - offset)
+            return {"ibv_sge", ERANGE, "the piece does not lie inside the memory region"};
+        if (size > std::numeric_limits<std::uint32_t>::max())
+            return {"ibv_sge", ERANGE, "longer than 4 GiB - 1, which is all that an SGE can say"};
+        out = rdmaxx::sge::unchecked(static_cast<const std::byte*>(addr()) + offset,
+                                     static_cast<std::uint32_t>(size), lkey());
+        return {};
+    }
+    [[nodiscard]] status do_remote(remote_buffer& out) const noexcept {
+        if (length() > std::numeric_limits<std::uint32_t>::max())
+            return {"remote_buffer", ERANGE, "longer than 4 GiB - 1"};
+        out.address = reinterpret_cast<std::uintptr_t>(addr());
+        out.rkey = rkey();
+        out.length = static_cast<std::uint32_t>(length());
+        return {};
+    }
+};
+
+/// A range whose objects may be written and read by hardware, and whose memory is not about to go.
+template <class Range>
+concept registrable = requires(Range& range) {
+    std::span(range);
+}
+&&std::is_trivially_copyable_v<typename decltype(std::span(std::declval<Range&>()))::value_type>;
+
+template <class Range>
+using element_of = typename decltype(std::span(std::declval<Range&>()))::element_type;
+
+} // namespace detail
+
+/// Registered memory that somebody else owns.
+class mr_ref : public detail::mr_ops<detail::ref<ibv_mr>> {
+public:
+    using mr_ops::mr_ops;
+};
+
+/// Registered memory: a range of objects that the device may reach. The registration ends exactly when its
+/// owner ends; the memory is the caller's and must outlive it. What has been posted with it must have
+/// completed.
+///
+/// C calls: ibv_reg_mr(3), ibv_dereg_mr(3). Registering pins the pages: RLIMIT_MEMLOCK (`ulimit -l`) limits
+/// how many, and ENOMEM says that it did. System calls, and time in proportion to the size. Any number of
+/// threads may use one region.
+///
+///     std::vector<std::byte> buffer(4096);
+///     rdmaxx::mr mr(pd, buffer, access::local_write | access::remote_read);
+class mr : public detail::mr_ops<detail::owner<detail::mr_traits>> {
+public:
+    mr() noexcept = default;
+
+    /// @param domain a pd, which is kept allocated, or a pd_ref, which must outlive the region
+    /// @param range an array, vector, span ... of trivially copyable objects that can be written
+    /// @throws error EINVAL for remote_write or remote_atomic without local_write, ENOMEM, EFAULT for pages
+    /// that cannot
+    ///         be written
+    template <detail::registrable Range>
+        requires(!std::is_const_v<detail::element_of<Range>>)
+    mr(detail::parent<ibv_pd> domain, Range&& range, access flags = access::local_write) {
+        detail::check(init(domain, std::as_writable_bytes(std::span(range)), flags));
+    }
+    template <detail::registrable Range>
+        requires(!std::is_const_v<detail::element_of<Range>>)
+    [[nodiscard]] static mr create(detail::parent<ibv_pd> domain, Range&& range, access flags,
+                                   std::error_code& ec) noexcept {
+        mr result;
+        detail::assign(ec, result.init(domain, std::as_writable_bytes(std::span(range)), flags));
+        return result;
+    }
+
+    /// A range of const objects: access that writes does not compile.
+    template <detail::registrable Range>
+        requires std::is_const_v<detail::element_of<Range>> mr(detail::parent<ibv_pd> domain, Range&& range,
+                                                               read_access flags = access::none) {
+            detail::check(init(domain, std::as_bytes(std::span(range)), flags.flags()));
+        }
+    template <detail::registrable Range>
+        requires std::is_const_v<detail::element_of<Range>>
+    [[nodiscard]] static mr create(detail::parent<ibv_pd> domain, Range&& range, read_access flags,
+                                   std::error_code& ec) noexcept {
+        mr result;
+        detail::assign(ec, result.init(domain, std::as_bytes(std::span(range)), flags.flags()));
+        return result;
+    }
+
+    /// Takes over a region that ibv_reg_mr made; it will be deregistered by ibv_dereg_mr.
+    /// @param pinned what to keep allocated as long as the region
+    /// @param ec ENOMEM, and the region is still the caller's
+    [[nodiscard]] static mr adopt(ibv_mr* raw, detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
+        mr result;
+        detail::assign(ec, result.make(
+                               "ibv_reg_mr", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
+private:
+    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::span<const std::byte> memory,
+                                      access flags) noexcept {
+        if (!domain)
+            return {"ibv_reg_mr", EINVAL, "empty PD"};
+        if (has(flags, access::remote_write | access::remote_atomic) && !has(flags, access::local_write))
+            return {"ibv_reg_mr", EINVAL, "remote_write and remote_atomic need local_write"};
+        return make(
+            "ibv_reg_mr",
+            [&]() noexcept {
+                void* at = const_cast<std::byte*>(memory.data());
+#if RDMAXX_HAS_LINUX_VERBS
+                return ::ibv_reg_mr(domain.native_handle(), at, memory.size(), detail::bits(flags));
+#else
+                return ::ibv_reg_mr(domain.native_handle(), at, memory.size(), static_cast<int>(flags));
+#endif
+            },
+            domain.pin());
+    }
+};
+
+} // namespace rdmaxx::inline v0
+
+#endif

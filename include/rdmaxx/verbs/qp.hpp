@@ -1,0 +1,564 @@
+// struct ibv_qp, a queue pair: ibv_create_qp(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_post_send(3),
+// ibv_post_recv(3).
+#ifndef RDMAXX_VERBS_QP_HPP
+#define RDMAXX_VERBS_QP_HPP
+
+#include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/cq.hpp>
+#include <rdmaxx/verbs/mr.hpp>
+#include <rdmaxx/verbs/pd.hpp>
+#include <rdmaxx/verbs/wc.hpp>
+#include <rdmaxx/verbs/wr.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace rdmaxx::inline v0 {
+
+/// enum ibv_qp_type.
+enum class qp_type : int {
+    none = 0,
+    rc = IBV_QPT_RC, ///< reliable connected
+    uc = IBV_QPT_UC, ///< unreliable connected
+    ud = IBV_QPT_UD, ///< unreliable datagram
+    raw_packet = IBV_QPT_RAW_PACKET,
+    xrc_send = IBV_QPT_XRC_SEND,
+    xrc_recv = IBV_QPT_XRC_RECV,
+};
+
+[[nodiscard]] constexpr const char* to_string(qp_type type) noexcept {
+    switch (type) {
+    case qp_type::none: return "none";
+    case qp_type::rc: return "rc";
+    case qp_type::uc: return "uc";
+    case qp_type::ud: return "ud";
+    case qp_type::raw_packet: return "raw_packet";
+    case qp_type::xrc_send: return "xrc_send";
+    case qp_type::xrc_recv: return "xrc_recv";
+    }
+    return "unknown";
+}
+
+/// enum ibv_qp_state.
+enum class qp_state : int {
+    reset = IBV_QPS_RESET,
+    init = IBV_QPS_INIT, ///< receives may be posted
+    rtr = IBV_QPS_RTR,   ///< ready to receive
+    rts = IBV_QPS_RTS,   ///< ready to send
+    sqd = IBV_QPS_SQD,
+    sqe = IBV_QPS_SQE,
+    err = IBV_QPS_ERR, ///< what is posted completes with wr_flush_err
+    unknown = IBV_QPS_UNKNOWN,
+};
+
+[[nodiscard]] constexpr const char* to_string(qp_state state) noexcept {
+    switch (state) {
+    case qp_state::reset: return "reset";
+    case qp_state::init: return "init";
+    case qp_state::rtr: return "rtr";
+    case qp_state::rts: return "rts";
+    case qp_state::sqd: return "sqd";
+    case qp_state::sqe: return "sqe";
+    case qp_state::err: return "err";
+    case qp_state::unknown: return "unknown";
+    }
+    return "unknown";
+}
+
+/// Path MTU in enum ibv_mtu's values.
+enum class mtu : int {
+    bytes_256 = IBV_MTU_256,
+    bytes_512 = IBV_MTU_512,
+    bytes_1024 = IBV_MTU_1024,
+    bytes_2048 = IBV_MTU_2048,
+    bytes_4096 = IBV_MTU_4096,
+};
+
+/// A post that failed: which request of the chain, counted from 0. Those before it were posted.
+class RDMAXX_EXPORT post_error : public error {
+public:
+    post_error(std::error_code code, const char* call, std::size_t index)
+        : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)),
+          index_(index) {}
+
+    [[nodiscard]] std::size_t index() const noexcept { return index_; }
+
+private:
+    std::size_t index_;
+};
+
+/// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands
+/// the pins to the queue pair. May be used for any number of queue pairs: what a call grants is not written
+/// back into it.
+class qp_init_attr {
+public:
+    /// One CQ for both queues, `depth` requests each, one SGE a request, RC.
+    explicit qp_init_attr(detail::parent<ibv_cq> both, std::uint32_t depth = 16) noexcept
+        : qp_init_attr(both, both, depth) {}
+
+    /// A CQ for each queue.
+    qp_init_attr(detail::parent<ibv_cq> send, detail::parent<ibv_cq> recv, std::uint32_t depth = 16) noexcept
+        : send_cq_(send.pin()), recv_cq_(recv.pin()) {
+        raw_.send_cq = send.native_handle();
+        raw_.recv_cq = recv.native_handle();
+        raw_.qp_type = IBV_QPT_RC;
+        raw_.cap.max_send_wr = raw_.cap.max_recv_wr = depth;
+        raw_.cap.max_send_sge = raw_.cap.max_recv_sge = 1;
+    }
+
+    qp_init_attr& type(qp_type value) noexcept { return set(raw_.qp_type, static_cast<ibv_qp_type>(value)); }
+    qp_init_attr& max_send_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_send_wr, value); }
+    qp_init_attr& max_recv_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_wr, value); }
+    qp_init_attr& max_send_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_send_sge, value); }
+    qp_init_attr& max_recv_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_sge, value); }
+    /// Bytes that send_wr::inlined() may carry. No device tells its limit: EINVAL says that it is too much.
+    qp_init_attr& max_inline_data(std::uint32_t value) noexcept {
+        return set(raw_.cap.max_inline_data, value);
+    }
+    /// Every send request gets a completion, as if each were signaled().
+    qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
+    /// A shared receive queue that somebody else owns, in place of a receive queue; it must outlive the queue
+    /// pair.
+    qp_init_attr& srq(ibv_srq* value) noexcept { return set(raw_.srq, value); }
+    /// C's qp_context, for asynchronous events.
+    qp_init_attr& qp_context(void* value) noexcept { return set(raw_.qp_context, value); }
+
+    [[nodiscard]] const ibv_qp_init_attr& raw() const noexcept { return raw_; }
+
+private:
+    friend class qp;
+    friend class cm_id;
+
+    template <class Field, class Value>
+    qp_init_attr& set(Field& field, Value value) noexcept {
+        field = value;
+        return *this;
+    }
+
+    ibv_qp_init_attr raw_{};
+    detail::keep send_cq_;
+    detail::keep recv_cq_;
+};
+
+/// What to change of a queue pair (struct ibv_qp_attr): each setter also sets its bit in the mask.
+///
+///     qp.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::remote_write));
+class qp_attr {
+public:
+    qp_attr() noexcept = default;
+    explicit qp_attr(qp_state next) noexcept { state(next); }
+
+    qp_attr& state(qp_state value) noexcept {
+        return set(raw_.qp_state, static_cast<ibv_qp_state>(value), IBV_QP_STATE);
+    }
+    qp_attr& access_flags(access value) noexcept {
+        return set(raw_.qp_access_flags, static_cast<decltype(raw_.qp_access_flags)>(detail::bits(value)),
+                   IBV_QP_ACCESS_FLAGS);
+    }
+    qp_attr& pkey_index(std::uint16_t value) noexcept {
+        return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX);
+    }
+    qp_attr& port_num(std::uint8_t value) noexcept { return set(raw_.port_num, value, IBV_QP_PORT); }
+    qp_attr& qkey(std::uint32_t value) noexcept { return set(raw_.qkey, value, IBV_QP_QKEY); }
+    qp_attr& ah_attr(const ibv_ah_attr& value) noexcept { return set(raw_.ah_attr, value, IBV_QP_AV); }
+    qp_attr& path_mtu(mtu value) noexcept {
+        return set(raw_.path_mtu, static_cast<ibv_mtu>(value), IBV_QP_PATH_MTU);
+    }
+    qp_attr& dest_qp_num(std::uint32_t value) noexcept {
+        return set(raw_.dest_qp_num, value, IBV_QP_DEST_QPN);
+    }
+    /// 24 bits.
+    qp_attr& rq_psn(std::uint32_t value) noexcept { return set(raw_.rq_psn, value, IBV_QP_RQ_PSN); }
+    /// 24 bits.
+    qp_attr& sq_psn(std::uint32_t value) noexcept { return set(raw_.sq_psn, value, IBV_QP_SQ_PSN); }
+    /// RDMA reads and atomics that this side may have under way.
+    qp_attr& max_rd_atomic(std::uint8_t value) noexcept {
+        return set(raw_.max_rd_atomic, value, IBV_QP_MAX_QP_RD_ATOMIC);
+    }
+    /// RDMA reads and atomics of the peer that this side serves at once.
+    qp_attr& max_dest_rd_atomic(std::uint8_t value) noexcept {
+        return set(raw_.max_dest_rd_atomic, value, IBV_QP_MAX_DEST_RD_ATOMIC);
+    }
+    /// 0 to 31, a code of the InfiniBand specification: 12 is 0.64 ms.
+    qp_attr& min_rnr_timer(std::uint8_t value) noexcept {
+        return set(raw_.min_rnr_timer, value, IBV_QP_MIN_RNR_TIMER);
+    }
+    /// 0 to 31: 4.096 us * 2^value for an answer; 0 is for ever.
+    qp_attr& timeout(std::uint8_t value) noexcept { return set(raw_.timeout, value, IBV_QP_TIMEOUT); }
+    /// 0 to 7.
+    qp_attr& retry_cnt(std::uint8_t value) noexcept { return set(raw_.retry_cnt, value, IBV_QP_RETRY_CNT); }
+    /// 0 to 7; 7 is for ever.
+    qp_attr& rnr_retry(std::uint8_t value) noexcept { return set(raw_.rnr_retry, value, IBV_QP_RNR_RETRY); }
+
+    [[nodiscard]] const ibv_qp_attr& raw() const noexcept { return raw_; }
+    /// enum ibv_qp_attr_mask bits of what was set.
+    [[nodiscard]] int mask() const noexcept { return mask_; }
+
+private:
+    template <class Field, class Value>
+    qp_attr& set(Field& field, const Value& value, int bit) noexcept {
+        field = value;
+        mask_ |= bit;
+        return *this;
+    }
+
+    ibv_qp_attr raw_{};
+    int mask_ = 0;
+};
+
+/// What ibv_query_qp tells.
+struct qp_info {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+
+    [[nodiscard]] qp_state state() const noexcept { return static_cast<qp_state>(attr.qp_state); }
+    /// What was granted: at least what was asked for.
+    [[nodiscard]] const ibv_qp_cap& cap() const noexcept { return init.cap; }
+};
+
+namespace detail {
+
+struct qp_traits {
+    using raw_type = ibv_qp;
+    using ref_type = qp_ref;
+    using block = detail::block<ibv_qp, 3>; // pd, send CQ, recv CQ
+    static status destroy(block& b) noexcept {
+        return check_number("ibv_destroy_qp", ::ibv_destroy_qp(b.raw));
+    }
+};
+
+template <class Request>
+[[nodiscard]] std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
+    std::size_t index = 0;
+    for (const Request* at = &first; at != failed && at != nullptr; at = at->next)
+        ++index;
+    return index;
+}
+
+#if defined(__cpp_exceptions)
+[[noreturn]] RDMAXX_COLD inline void raise_post(const char* call, int error, std::size_t index) {
+    throw post_error(std::error_code(error, std::system_category()), call, index);
+}
+#else
+[[noreturn]] void raise_post(const char* call, int error, std::size_t index)
+    __attribute__((error("without exceptions use try_post_send or the form that takes a std::error_code&")));
+#endif
+
+/// The operations of qp and qp_ref.
+template <class Handle>
+class qp_ops : public Handle {
+public:
+    using Handle::Handle;
+
+    [[nodiscard]] std::uint32_t qp_num() const noexcept { return this->native_handle()->qp_num; }
+    [[nodiscard]] qp_type type() const noexcept {
+        return static_cast<qp_type>(this->native_handle()->qp_type);
+    }
+    [[nodiscard]] cq_ref send_cq() const noexcept { return cq_ref(this->native_handle()->send_cq); }
+    [[nodiscard]] cq_ref recv_cq() const noexcept { return cq_ref(this->native_handle()->recv_cq); }
+    [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
+    [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
+
+    // ---- Data path: no system call of ours, no allocation, no lock. The request and what it refers to may
+    // go when the call returns (the memory that its SGEs name may not, unless it is inlined). A full queue is
+    // ENOMEM, and no broken one: poll and post again. Other errors: EINVAL for too many SGEs, too much inline
+    // data, or a state in which the queue takes no requests.
+
+    /// Posts a request, or a chain of them (ibv_send_wr::next). C call: ibv_post_send(3).
+    /// @throws post_error with the index of the request that failed; those before it were posted
+    void post_send(ibv_send_wr& first) const {
+        ibv_send_wr* bad = nullptr;
+        if (const int error = try_post_send(first, bad)) [[unlikely]]
+            raise_post("ibv_post_send", error, index_in_chain(first, bad));
+    }
+    void post_send(ibv_send_wr&& first) const { post_send(first); }
+
+    /// @return the index of the request that failed; 0 when none did
+    std::size_t post_send(ibv_send_wr& first, std::error_code& ec) const noexcept {
+        ibv_send_wr* bad = nullptr;
+        return posted(first, try_post_send(first, bad), bad, "ibv_post_send", ec);
+    }
+    std::size_t post_send(ibv_send_wr&& first, std::error_code& ec) const noexcept {
+        return post_send(first, ec);
+    }
+
+    /// The form for hot loops: the cost of the C call.
+    /// @return 0 or an errno
+    [[nodiscard]] int try_post_send(ibv_send_wr& first) const noexcept {
+        ibv_send_wr* bad = nullptr;
+        return try_post_send(first, bad);
+    }
+    /// @param bad on failure, the request that failed
+    [[nodiscard]] int try_post_send(ibv_send_wr& first, ibv_send_wr*& bad) const noexcept {
+        const int result = ::ibv_post_send(this->native_handle(), &first, &bad);
+        if (result == 0) [[likely]]
+            return 0;
+        return error_number(result);
+    }
+
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
+    void post_send(std::span<send_wr> requests) const {
+        if (!requests.empty())
+            post_send(chain(requests));
+    }
+    std::size_t post_send(std::span<send_wr> requests, std::error_code& ec) const noexcept {
+        if (!requests.empty())
+            return post_send(chain(requests), ec);
+        assign(ec, {});
+        return 0;
+    }
+
+    /// Sends one piece of memory, signaled. The common case.
+    void post_send(const sge& piece, std::uint64_t wr_id = 0) const {
+        send_wr request = send_wr::send(piece).wr_id(wr_id).signaled();
+        post_send(request);
+    }
+    /// Sends a whole memory region, signaled.
+    void post_send(const mr& region, std::uint64_t wr_id = 0) const { post_send(region.sge(), wr_id); }
+
+    /// Posts a receive, or a chain of them. C call: ibv_post_recv(3).
+    /// @throws post_error with the index of the request that failed; those before it were posted
+    void post_recv(ibv_recv_wr& first) const {
+        ibv_recv_wr* bad = nullptr;
+        if (const int error = try_post_recv(first, bad)) [[unlikely]]
+            raise_post("ibv_post_recv", error, index_in_chain(first, bad));
+    }
+    void post_recv(ibv_recv_wr&& first) const { post_recv(first); }
+
+    std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
+        ibv_recv_wr* bad = nullptr;
+        return posted(first, try_post_recv(first, bad), bad, "ibv_post_recv", ec);
+    }
+    std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept {
+        return post_recv(first, ec);
+    }
+
+    [[nodiscard]] int try_post_recv(ibv_recv_wr& first) const noexcept {
+        ibv_recv_wr* bad = nullptr;
+        return try_post_recv(first, bad);
+    }
+    [[nodiscard]] int try_post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const noexcept {
+        const int result = ::ibv_post_recv(this->native_handle(), &first, &bad);
+        if (result == 0) [[likely]]
+            return 0;
+        return error_number(result);
+    }
+
+    void post_recv(std::span<recv_wr> requests) const {
+        if (!requests.empty())
+            post_recv(chain(requests));
+    }
+    std::size_t post_recv(std::span<recv_wr> requests, std::error_code& ec) const noexcept {
+        if (!requests.empty())
+            return post_recv(chain(requests), ec);
+        assign(ec, {});
+        return 0;
+    }
+
+    /// Receives into one piece of memory.
+    void post_recv(const sge& piece, std::uint64_t wr_id = 0) const {
+        recv_wr request = recv_wr(piece).wr_id(wr_id);
+        post_recv(request);
+    }
+    /// Receives into a whole memory region.
+    void post_recv(const mr& region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
+
+    // ---- Control path: system calls.
+
+    /// Changes attributes, the state among them. C call: ibv_modify_qp(3).
+    /// @throws error EINVAL for a transition, or a set of attributes, that does not exist
+    void modify(const qp_attr& attr) const { check(do_modify(attr.raw(), attr.mask())); }
+    void modify(const qp_attr& attr, std::error_code& ec) const noexcept {
+        assign(ec, do_modify(attr.raw(), attr.mask()));
+    }
+    /// @param mask enum ibv_qp_attr_mask bits
+    void modify(const ibv_qp_attr& attr, int mask) const { check(do_modify(attr, mask)); }
+    void modify(const ibv_qp_attr& attr, int mask, std::error_code& ec) const noexcept {
+        assign(ec, do_modify(attr, mask));
+    }
+
+    /// All attributes, and what was granted at creation. C call: ibv_query_qp(3).
+    [[nodiscard]] qp_info query() const {
+        qp_info info;
+        check(do_query(info));
+        return info;
+    }
+    [[nodiscard]] qp_info query(std::error_code& ec) const noexcept {
+        qp_info info;
+        assign(ec, do_query(info));
+        return info;
+    }
+
+    /// The granted capabilities: queue depths, SGEs, inline data; at least what was asked for.
+    [[nodiscard]] ibv_qp_cap cap() const { return query().cap(); }
+    [[nodiscard]] ibv_qp_cap cap(std::error_code& ec) const noexcept { return query(ec).cap(); }
+
+    /// Moves the queue pair to the error state and polls its CQs until everything that was posted has
+    /// completed: then its buffers may go. Each completion is handed to `on_completion`, also those of other
+    /// queue pairs that share the CQs; one thread at a time may poll them. The queue pair must not get new
+    /// requests meanwhile.
+    /// @param timeout any std::chrono::duration
+    /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq
+    template <class Handler, duration Duration>
+    void drain(Duration timeout, Handler&& on_completion) const {
+        check(do_drain(deadline::after(timeout), on_completion));
+    }
+    template <class Handler, duration Duration>
+    void drain(Duration timeout, Handler&& on_completion, std::error_code& ec) const {
+        assign(ec, do_drain(deadline::after(timeout), on_completion));
+    }
+
+private:
+    template <class Request>
+    [[nodiscard]] static std::size_t posted(const Request& first, int error, const Request* bad,
+                                            const char* call, std::error_code& ec) noexcept {
+        if (error == 0) [[likely]] {
+            if (ec.value() != 0)
+                ec.clear();
+            return 0;
+        }
+        assign(ec, {call, error});
+        return index_in_chain(first, bad);
+    }
+
+    template <class Request>
+    [[nodiscard]] static Request& chain(std::span<Request> requests) noexcept {
+        for (std::size_t i = 0; i + 1 < requests.size(); ++i)
+            requests[i].next = &requests[i + 1];
+        requests.back().next = nullptr;
+        return requests.front();
+    }
+
+    [[nodiscard]] status do_modify(const ibv_qp_attr& attr, int mask) const noexcept {
+        ibv_qp_attr copy = attr; // C takes it as non-const, and does not write
+        return check_number("ibv_modify_qp", ::ibv_modify_qp(this->native_handle(), &copy, mask));
+    }
+
+    [[nodiscard]] status do_query(qp_info& info) const noexcept {
+        constexpr int everything = (IBV_QP_DEST_QPN << 1) - 1;
+        return check_number("ibv_query_qp",
+                            ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
+    }
+
+    /// One marker on each queue: queues keep their order, so when it has completed all before it have.
+    template <class Handler>
+    [[nodiscard]] status do_drain(deadline until, Handler&& on_completion) const {
+        if (const status result = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); result.failed())
+            return result;
+        const char send_marker = 0;
+        const char recv_marker = 0;
+        send_wr send = send_wr::send(std::span<const sge>());
+        send.signaled().wr_id(reinterpret_cast<std::uintptr_t>(&send_marker));
+        recv_wr recv;
+        recv.wr_id(reinterpret_cast<std::uintptr_t>(&recv_marker));
+        bool send_posted = false;
+        bool recv_posted = this->native_handle()->srq != nullptr;
+        bool send_done = type() == qp_type::xrc_recv;
+        bool recv_done = recv_posted || type() == qp_type::xrc_send;
+
+        const auto handle = [&](const wc& completion) {
+            if (completion.qp_num() == qp_num() &&
+                completion.wr_id() == static_cast<const ibv_send_wr&>(send).wr_id)
+                send_done = true;
+            else if (completion.qp_num() == qp_num() &&
+                     completion.wr_id() == static_cast<const ibv_recv_wr&>(recv).wr_id)
+                recv_done = true;
+            else
+                on_completion(completion);
+        };
+        for (;;) {
+            // A full queue takes the marker when completions have been polled.
+            if (!send_posted && !send_done) {
+                const int error = try_post_send(send);
+                send_posted = error == 0;
+                if (error != 0 && error != ENOMEM)
+                    return {"ibv_post_send", error};
+            }
+            if (!recv_posted && !recv_done) {
+                const int error = try_post_recv(recv);
+                recv_posted = error == 0;
+                if (error != 0 && error != ENOMEM)
+                    return {"ibv_post_recv", error};
+            }
+            bool found = false;
+            const cq_ref queues[] = {send_cq(), recv_cq()};
+            for (const cq_ref& queue : queues) {
+                if (!queue || (&queue != queues && queue == queues[0]))
+                    continue;
+                wc completions[16];
+                std::error_code ec;
+                const std::span<wc> filled = queue.poll(completions, ec);
+                if (ec)
+                    return {"ibv_poll_cq", ec.value(), "the CQ is broken (overrun, or a device failure)"};
+                for (const wc& completion : filled)
+                    handle(completion);
+                found = found || !filled.empty();
+            }
+            if (send_done && recv_done)
+                return {};
+            if (!found) {
+                if (until.left_ns() == 0)
+                    return {"ibv_poll_cq", ETIMEDOUT, "not everything that was posted has completed"};
+                ::usleep(50);
+            }
+        }
+    }
+};
+
+} // namespace detail
+
+/// A queue pair that somebody else owns: an id's (cm_id::qp), or a C program's.
+class qp_ref : public detail::qp_ops<detail::ref<ibv_qp>> {
+public:
+    using qp_ops::qp_ops;
+};
+
+/// A queue pair made by ibv_create_qp(3), for programs that connect it by hand. It ends exactly when its
+/// owner ends, and keeps its PD and its CQs. (A queue pair of a cm_id is the id's: cm_id::create_qp.)
+///
+/// Any number of threads may post to one queue pair and modify it; its owner must stay while they do.
+class qp : public detail::qp_ops<detail::owner<detail::qp_traits>> {
+public:
+    qp() noexcept = default;
+
+    /// In the reset state. System call.
+    /// @param domain a pd, which is kept, or a pd_ref, which must outlive the queue pair
+    /// @throws error EINVAL for more than the device has, ENOMEM, EPERM for a raw packet queue pair without
+    /// privilege
+    qp(detail::parent<ibv_pd> domain, const qp_init_attr& attr) { detail::check(init(domain, attr)); }
+    [[nodiscard]] static qp create(detail::parent<ibv_pd> domain, const qp_init_attr& attr,
+                                   std::error_code& ec) noexcept {
+        qp result;
+        detail::assign(ec, result.init(domain, attr));
+        return result;
+    }
+
+    /// Takes over a queue pair that ibv_create_qp made; it will be destroyed by ibv_destroy_qp. Not for the
+    /// queue pair of a cm_id.
+    /// @param ec ENOMEM, and the queue pair is still the caller's
+    [[nodiscard]] static qp adopt(ibv_qp* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> send,
+                                  detail::parent<ibv_cq> recv, std::error_code& ec) noexcept {
+        qp result;
+        detail::assign(
+            ec, result.make(
+                    "ibv_create_qp", [raw]() noexcept { return raw; }, domain.pin(), send.pin(), recv.pin()));
+        return result;
+    }
+
+private:
+    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const qp_init_attr& attr) noexcept {
+        if (!domain)
+            return {"ibv_create_qp", EINVAL, "empty PD"};
+        ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
+        return make(
+            "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); },
+            domain.pin(), attr.send_cq_, attr.recv_cq_);
+    }
+};
+
+} // namespace rdmaxx::inline v0
+
+#endif

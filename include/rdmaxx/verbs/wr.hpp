@@ -1,0 +1,222 @@
+// Work requests: struct ibv_send_wr and ibv_recv_wr, ibv_post_send(3), ibv_post_recv(3).
+#ifndef RDMAXX_VERBS_WR_HPP
+#define RDMAXX_VERBS_WR_HPP
+
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/mr.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include <arpa/inet.h>
+
+namespace rdmaxx::inline v0 {
+
+/// A request for a send queue: one factory for each operation, so that a field which the operation lacks
+/// cannot be set. It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and
+/// no longer. The memory that they name must stay until the request has completed. send_wr_n owns its SGEs.
+///
+///     qp.post_send(send_wr::rdma_write(mr.sge(), peer).wr_id(7).signaled());
+///
+/// A request is unsignaled unless it says otherwise (or its QP was made with sq_sig_all): it then completes
+/// without a wc, and its place in the queue is free again only after a later, signaled request of the same
+/// queue was polled.
+struct send_wr : ibv_send_wr {
+    send_wr() noexcept : ibv_send_wr{} {}
+
+    /// Into the peer's next posted receive.
+    [[nodiscard]] static send_wr send(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept {
+        return {IBV_WR_SEND, sges};
+    }
+    [[nodiscard]] static send_wr send(const sge& one RDMAXX_LIFETIMEBOUND) noexcept {
+        return send(span_of(one));
+    }
+
+    /// Send, with 32 bits (in host byte order here) that the peer's completion carries.
+    [[nodiscard]] static send_wr send_with_imm(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+                                               std::uint32_t imm) noexcept {
+        return send_wr(IBV_WR_SEND_WITH_IMM, sges).with_imm(imm);
+    }
+    [[nodiscard]] static send_wr send_with_imm(const sge& one RDMAXX_LIFETIMEBOUND,
+                                               std::uint32_t imm) noexcept {
+        return send_with_imm(span_of(one), imm);
+    }
+
+    /// Into the peer's memory, without its program. The peer registered it with access::remote_write.
+    [[nodiscard]] static send_wr rdma_write(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+                                            const remote_buffer& to) noexcept {
+        return send_wr(IBV_WR_RDMA_WRITE, sges).with_remote(to);
+    }
+    [[nodiscard]] static send_wr rdma_write(const sge& one RDMAXX_LIFETIMEBOUND,
+                                            const remote_buffer& to) noexcept {
+        return rdma_write(span_of(one), to);
+    }
+
+    /// RDMA write that also takes one of the peer's posted receives, whose completion carries 32 bits.
+    [[nodiscard]] static send_wr rdma_write_with_imm(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+                                                     const remote_buffer& to, std::uint32_t imm) noexcept {
+        return send_wr(IBV_WR_RDMA_WRITE_WITH_IMM, sges).with_remote(to).with_imm(imm);
+    }
+    [[nodiscard]] static send_wr rdma_write_with_imm(const sge& one RDMAXX_LIFETIMEBOUND,
+                                                     const remote_buffer& to, std::uint32_t imm) noexcept {
+        return rdma_write_with_imm(span_of(one), to, imm);
+    }
+
+    /// From the peer's memory, without its program, into memory registered with access::local_write. The peer
+    /// registered its with access::remote_read.
+    [[nodiscard]] static send_wr rdma_read(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+                                           const remote_buffer& from) noexcept {
+        return send_wr(IBV_WR_RDMA_READ, sges).with_remote(from);
+    }
+    [[nodiscard]] static send_wr rdma_read(const sge& one RDMAXX_LIFETIMEBOUND,
+                                           const remote_buffer& from) noexcept {
+        return rdma_read(span_of(one), from);
+    }
+
+    /// Compares 8 bytes at the peer (aligned to 8) with `compare` and, if equal, replaces them by `swap`;
+    /// what was there lands in `result`, 8 bytes. Integers are in each host's own byte order.
+    [[nodiscard]] static send_wr atomic_cmp_and_swp(const sge& result RDMAXX_LIFETIMEBOUND,
+                                                    const remote_buffer& at, std::uint64_t compare,
+                                                    std::uint64_t swap) noexcept {
+        return send_wr(IBV_WR_ATOMIC_CMP_AND_SWP, span_of(result)).with_atomic(at, compare, swap);
+    }
+
+    /// Adds to 8 bytes at the peer (aligned to 8); what was there lands in `result`, 8 bytes.
+    [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND,
+                                                      const remote_buffer& at, std::uint64_t add) noexcept {
+        return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, span_of(result)).with_atomic(at, add, 0);
+    }
+
+    /// The program's number for it, which its completion carries.
+    send_wr& wr_id(std::uint64_t id) noexcept {
+        ibv_send_wr::wr_id = id;
+        return *this;
+    }
+    /// It gets a completion when it succeeds. (When it fails it gets one in any case.)
+    send_wr& signaled() noexcept { return with_flag(IBV_SEND_SIGNALED); }
+    /// It starts only after the RDMA reads and atomics before it have completed.
+    send_wr& fenced() noexcept { return with_flag(IBV_SEND_FENCE); }
+    /// The peer's receive raises an event even where only solicited ones were asked for.
+    send_wr& solicited() noexcept { return with_flag(IBV_SEND_SOLICITED); }
+    /// The bytes are copied while posting: the memory may be reused at once and need not be registered. At
+    /// most the QP's granted max_inline_data, for sends and writes only.
+    send_wr& inlined() noexcept { return with_flag(IBV_SEND_INLINE); }
+
+    /// The SGEs it refers to.
+    [[nodiscard]] std::span<const sge> sges() const noexcept {
+        return {static_cast<const sge*>(sg_list), static_cast<std::size_t>(num_sge)};
+    }
+
+private:
+    send_wr(ibv_wr_opcode operation, std::span<const sge> sges) noexcept : ibv_send_wr{} {
+        opcode = operation;
+        sg_list = const_cast<sge*>(sges.data()); // C does not write there
+        num_sge = static_cast<int>(sges.size());
+    }
+    [[nodiscard]] static std::span<const sge> span_of(const sge& one) noexcept { return {&one, 1}; }
+
+    send_wr& with_flag(unsigned flag) noexcept {
+        send_flags |= static_cast<decltype(send_flags)>(flag);
+        return *this;
+    }
+    send_wr& with_imm(std::uint32_t imm) noexcept {
+        imm_data = htonl(imm);
+        return *this;
+    }
+    send_wr& with_remote(const remote_buffer& at) noexcept {
+        wr.rdma.remote_addr = at.address;
+        wr.rdma.rkey = at.rkey;
+        return *this;
+    }
+    send_wr& with_atomic(const remote_buffer& at, std::uint64_t compare_add, std::uint64_t swap) noexcept {
+        wr.atomic.remote_addr = at.address;
+        wr.atomic.rkey = at.rkey;
+        wr.atomic.compare_add = compare_add;
+        wr.atomic.swap = swap;
+        return *this;
+    }
+};
+static_assert(sizeof(send_wr) == sizeof(ibv_send_wr) && std::is_standard_layout_v<send_wr>);
+
+/// A request for a receive queue: where the peer's next send lands. It refers to its SGEs until it is posted;
+/// the memory that they name, registered with access::local_write, must stay until the request has completed.
+struct recv_wr : ibv_recv_wr {
+    /// Without memory: for RDMA writes with immediate data, whose receive only carries the 32 bits.
+    recv_wr() noexcept : ibv_recv_wr{} {}
+
+    explicit recv_wr(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept : ibv_recv_wr{} {
+        sg_list = const_cast<sge*>(sges.data()); // C does not write there
+        num_sge = static_cast<int>(sges.size());
+    }
+    explicit recv_wr(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : recv_wr(std::span<const sge>(&one, 1)) {}
+
+    recv_wr& wr_id(std::uint64_t id) noexcept {
+        ibv_recv_wr::wr_id = id;
+        return *this;
+    }
+
+    [[nodiscard]] std::span<const sge> sges() const noexcept {
+        return {static_cast<const sge*>(sg_list), static_cast<std::size_t>(num_sge)};
+    }
+};
+static_assert(sizeof(recv_wr) == sizeof(ibv_recv_wr) && std::is_standard_layout_v<recv_wr>);
+
+namespace detail {
+
+/// A request with room for N SGEs of its own, which follow it when it is copied.
+template <class Request, std::size_t N>
+class owning_wr : public Request {
+public:
+    /// Copies the request and its SGEs.
+    /// @throws error EINVAL if it has more than N
+    explicit owning_wr(const Request& from) : Request(from) { check(init(from)); }
+    [[nodiscard]] static owning_wr create(const Request& from, std::error_code& ec) noexcept {
+        owning_wr result;
+        assign(ec, result.init(from));
+        return result;
+    }
+    owning_wr(const owning_wr& other) noexcept : Request(other) { take(other.sges()); }
+    owning_wr& operator=(const owning_wr& other) noexcept {
+        Request::operator=(other);
+        take(other.sges());
+        return *this;
+    }
+    ~owning_wr() = default;
+
+private:
+    owning_wr() noexcept = default;
+
+    [[nodiscard]] status init(const Request& from) noexcept {
+        if (from.sges().size() > N) {
+            this->num_sge = 0;
+            return {"ibv_send_wr", EINVAL, "more SGEs than this request has room for"};
+        }
+        Request::operator=(from);
+        take(from.sges());
+        return {};
+    }
+    void take(std::span<const sge> from) noexcept {
+        for (std::size_t i = 0; i < from.size(); ++i)
+            sges_[i] = from[i];
+        this->sg_list = sges_;
+    }
+
+    sge sges_[N];
+};
+
+} // namespace detail
+
+/// A send request that owns up to N SGEs and may be kept and copied: `send_wr_n<1>
+/// w(send_wr::send(mr.sge()));`
+template <std::size_t N>
+using send_wr_n = detail::owning_wr<send_wr, N>;
+
+/// A receive request that owns up to N SGEs and may be kept and copied.
+template <std::size_t N>
+using recv_wr_n = detail::owning_wr<recv_wr, N>;
+
+} // namespace rdmaxx::inline v0
+
+#endif
