@@ -1,0 +1,49 @@
+// Connects to echo_server, sends one message and prints what comes back.
+//
+//     echo_client address [port] [message]        default: port 7471
+#include <rdmaxx/rdmaxx.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+using namespace std::chrono_literals;
+
+int main(int argc, char** argv) try {
+    const char* message = argc > 3 ? argv[3] : "hello over RDMA";
+    const rdmaxx::address server(argc > 1 ? argv[1] : "",
+                                 static_cast<std::uint16_t>(argc > 2 ? std::atoi(argv[2]) : 7471));
+
+    rdmaxx::event_channel channel;
+    rdmaxx::cm_id id(channel);
+    rdmaxx::resolve(channel, id, server, 2s);
+
+    rdmaxx::comp_channel completions(id.verbs());
+    rdmaxx::cq cq(id.verbs(), 4, completions);
+    std::array<char, 256> out{}, in{};
+    rdmaxx::mr send(id.pd(), out), receive(id.pd(), in);
+    rdmaxx::qp_ref qp = id.create_qp(rdmaxx::qp_init_attr(cq, 2));
+
+    qp.post_recv(receive); // before connect: the server may answer at once
+    id.connect();
+    channel.expect_and_ack(id, rdmaxx::cm_event_type::established);
+
+    std::strncpy(out.data(), message, out.size() - 1);
+    qp.post_send(send.sge(0, std::strlen(out.data())));
+    for (bool echoed = false; !echoed;) {
+        std::array<rdmaxx::wc, 2> done;
+        for (const rdmaxx::wc& wc : completions.wait(cq, done)) {
+            if (!wc.ok())
+                return std::fprintf(stderr, "echo_client: %s\n", to_string(wc.status())), 1;
+            echoed = echoed || wc.is_recv();
+        }
+    }
+    std::printf("echoed: %s\n", in.data());
+    id.disconnect();
+    return 0;
+} catch (const rdmaxx::error& e) {
+    std::fprintf(stderr, "echo_client: %s\n%s\n", e.what(), rdmaxx::diagnose(e).c_str());
+    return 1;
+}
