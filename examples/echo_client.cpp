@@ -1,24 +1,19 @@
 // Connects to echo_server, sends one message and prints what comes back.
 //
-//     echo_client address [port] [message]        default: port 7471
+//     echo_client address:port [message]
 #include <rdmaxx/rdmaxx.hpp>
 
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 using namespace std::chrono_literals;
 
 int main(int argc, char** argv) try {
-    const char* message = argc > 3 ? argv[3] : "hello over RDMA";
-    const rdmaxx::address server(argc > 1 ? argv[1] : "",
-                                 static_cast<std::uint16_t>(argc > 2 ? std::atoi(argv[2]) : 7471));
-
     rdmaxx::event_channel channel;
     rdmaxx::cm_id id(channel);
-    rdmaxx::resolve(channel, id, server, 2s);
+    rdmaxx::resolve(channel, id, rdmaxx::address::parse(argc > 1 ? argv[1] : ""), 2s);
 
     rdmaxx::comp_channel completions(id.verbs());
     rdmaxx::cq cq(id.verbs(), 4, completions);
@@ -30,7 +25,7 @@ int main(int argc, char** argv) try {
     id.connect();
     channel.expect_and_ack(id, rdmaxx::cm_event_type::established);
 
-    std::strncpy(out.data(), message, out.size() - 1);
+    std::strncpy(out.data(), argc > 2 ? argv[2] : "hello over RDMA", out.size() - 1);
     qp.post_send(send.sge(0, std::strlen(out.data())));
     for (bool echoed = false; !echoed;) {
         std::array<rdmaxx::wc, 2> done;
@@ -42,8 +37,6 @@ int main(int argc, char** argv) try {
     }
     std::printf("echoed: %s\n", in.data());
     id.disconnect();
-    return 0;
 } catch (const rdmaxx::error& e) {
-    std::fprintf(stderr, "echo_client: %s\n%s\n", e.what(), rdmaxx::diagnose(e).c_str());
-    return 1;
+    return std::fprintf(stderr, "echo_client: %s\n%s\n", e.what(), rdmaxx::diagnose(e).c_str()), 1;
 }

@@ -144,7 +144,7 @@ struct destroy_failure {
     const void* object;   ///< the C object's address, for identity only
 };
 
-/// Must not throw and must not use the object. May be called from any thread.
+/// Must not throw, and must not use objects of the library: a lock may be held. May be called from any thread.
 using destroy_failure_hook = void (*)(const destroy_failure&) noexcept;
 
 /// One un-acked event that keeps an object from being destroyed.

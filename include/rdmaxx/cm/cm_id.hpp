@@ -355,10 +355,13 @@ private:
             return {"rdma_create_qp", EINVAL, "the PD belongs to another device than the id"};
         ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
         ibv_pd* pd_before = raw->pd;
-        const detail::status result =
+        detail::status result =
             detail::check_errno("rdma_create_qp", ::rdma_create_qp(raw, domain.native_handle(), &copy));
-        if (result.failed())
+        if (result.failed()) {
+            if (result.value == EINVAL && attr.raw().qp_type != raw->qp_type)
+                result.cause = "the queue pair's type is not the id's port space's (tcp: rc, udp: ud)";
             return result;
+        }
         detail::id_block& b = block();
         b.parents[detail::id_block::send_cq_pin] = attr.send_cq_;
         b.parents[detail::id_block::recv_cq_pin] = attr.recv_cq_;

@@ -1,0 +1,31 @@
+# What examples/run.sh and tests/run.sh share: packages, and talking about steps. Sourced.
+# shellcheck shell=bash
+
+step() { printf '\n== %s\n' "$*"; }
+die() { printf '%s\n' "$*" >&2; exit 1; }
+
+# need_packages NAME...: Debian packages; installs those that are missing, and changes nothing else on the machine.
+need_packages() {
+    local missing=() name
+    if ! command -v dpkg-query >/dev/null; then
+        printf 'This is not a Debian-like system: nothing was installed. Needed are what Debian calls\n  %s\n' "$*"
+        return 0
+    fi
+    for name in "$@"; do
+        # dpkg-query also knows packages that were removed.
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
+    done
+    ((${#missing[@]})) || return 0
+    local as_root=()
+    if ((EUID != 0)); then
+        command -v sudo >/dev/null || die "missing packages, and no sudo to install them: ${missing[*]}"
+        as_root=(sudo)
+    fi
+    step "Installing packages: ${missing[*]}"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" \
+        >/dev/null || die "apt-get could not install: ${missing[*]}"
+}
+
+build_packages=(g++ meson ninja-build pkg-config librdmacm-dev libibverbs-dev)
+rig_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils ibverbs-providers)
