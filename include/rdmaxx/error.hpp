@@ -139,12 +139,13 @@ private:
 
 /// A destroy call that failed inside a destructor. The C object, and what it needs, stays allocated.
 struct destroy_failure {
-    const char* call;     ///< the C function, `ibv_dereg_mr`
-    std::error_code code; ///< why
-    const void* object;   ///< the C object's address, for identity only
+    const char* call = "";        ///< the C function, `ibv_dereg_mr`
+    std::error_code code;         ///< why
+    const void* object = nullptr; ///< the C object's address, for identity only
 };
 
-/// Must not throw, and must not use objects of the library: a lock may be held. May be called from any thread.
+/// Must not throw, and must not use objects of the library: a lock may be held. May be called from any
+/// thread.
 using destroy_failure_hook = void (*)(const destroy_failure&) noexcept;
 
 /// One un-acked event that keeps an object from being destroyed.
@@ -158,11 +159,11 @@ struct held_event {
 struct hang_report {
     static constexpr unsigned max_events = 16;
 
-    const char* call;              ///< the C function that would wait: `rdma_destroy_id`
-    const void* object;            ///< the C object's address, for identity only
-    std::int64_t waited_ms;        ///< how long it has waited so far
-    unsigned count;                ///< how many events are held
-    held_event events[max_events]; ///< the first of them
+    const char* call = "";              ///< the C function that would wait: `rdma_destroy_id`
+    const void* object = nullptr;       ///< the C object's address, for identity only
+    std::int64_t waited_ms = 0;         ///< how long it has waited so far
+    unsigned count = 0;                 ///< how many events are held
+    held_event events[max_events] = {}; ///< the first of them
 
     /// `rdma_destroy_id 0x...: waiting for the ack of established (got by thread 17, this thread)`
     [[nodiscard]] std::string to_string() const {
@@ -221,9 +222,11 @@ inline hang_action print_hang(const hang_report& report) noexcept {
 }
 
 // Variables with default visibility, so that every shared library of a process sees the same hook.
+// NOLINTBEGIN(*-avoid-non-const-global-variables)
 RDMAXX_EXPORT inline destroy_failure_hook destroy_failure_hook_slot = print_destroy_failure;
 RDMAXX_EXPORT inline hang_hook hang_hook_slot = print_hang;
 RDMAXX_EXPORT inline std::int64_t hang_report_after_ns = 5'000'000'000;
+// NOLINTEND(*-avoid-non-const-global-variables)
 
 } // namespace detail
 

@@ -66,8 +66,10 @@ public:
     }
     keep(const keep& other) noexcept : keep(other.node_) {}
     keep(keep&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
-    keep& operator=(keep other) noexcept {
-        std::swap(node_, other.node_);
+    keep& operator=(const keep& other) noexcept { return *this = keep(other); }
+    keep& operator=(keep&& other) noexcept {
+        keep taken(std::move(other));
+        std::swap(node_, taken.node_);
         return *this;
     }
     ~keep() { release(node_); }

@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    pthread_cond_t raw_;
+    pthread_cond_t raw_{};
 };
 
 } // namespace rdmaxx::inline v0::detail

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include <time.h>
+#include <time.h> // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
 
 namespace rdmaxx::inline v0::detail {
 

@@ -179,8 +179,10 @@ public:
     }
     owning_wr(const owning_wr& other) noexcept : Request(other) { take(other.sges()); }
     owning_wr& operator=(const owning_wr& other) noexcept {
-        Request::operator=(other);
-        take(other.sges());
+        if (this != &other) {
+            Request::operator=(other);
+            take(other.sges());
+        }
         return *this;
     }
     ~owning_wr() = default;
