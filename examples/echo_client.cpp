@@ -17,8 +17,10 @@ int main(int argc, char** argv) try {
 
     rdmaxx::comp_channel completions(id.verbs());
     rdmaxx::cq cq(id.verbs(), 4, completions);
-    std::array<char, 256> out{}, in{};
-    rdmaxx::mr send(id.pd(), out), receive(id.pd(), in);
+    std::array<char, 256> out{};
+    std::array<char, 256> in{};
+    rdmaxx::mr send(id.pd(), out);
+    rdmaxx::mr receive(id.pd(), in);
     rdmaxx::qp_ref qp = id.create_qp(rdmaxx::qp_init_attr(cq, 2));
 
     qp.post_recv(receive); // before connect: the server may answer at once
