@@ -212,12 +212,14 @@ private:
     }
 };
 
-/// A range whose objects may be written and read by hardware, and whose memory is not about to go.
+/// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end
+/// with the statement: an lvalue, or a view such as std::span.
 template <class Range>
 concept registrable = requires(Range& range) {
     std::span(range);
 }
-&&std::is_trivially_copyable_v<typename decltype(std::span(std::declval<Range&>()))::value_type>;
+&&(std::is_lvalue_reference_v<Range> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>)&&std::
+    is_trivially_copyable_v<typename decltype(std::span(std::declval<Range&>()))::value_type>;
 
 template <class Range>
 using element_of = typename decltype(std::span(std::declval<Range&>()))::element_type;
