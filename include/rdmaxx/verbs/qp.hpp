@@ -279,7 +279,8 @@ public:
     /// @return the index of the request that failed; 0 when none did
     std::size_t post_send(ibv_send_wr& first, std::error_code& ec) const noexcept {
         ibv_send_wr* bad = nullptr;
-        return posted(first, try_post_send(first, bad), bad, "ibv_post_send", ec);
+        const int error = try_post_send(first, bad); // a statement of its own: it sets bad
+        return posted(first, error, bad, "ibv_post_send", ec);
     }
     std::size_t post_send(ibv_send_wr&& first, std::error_code& ec) const noexcept {
         return post_send(first, ec);
@@ -330,7 +331,8 @@ public:
 
     std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
         ibv_recv_wr* bad = nullptr;
-        return posted(first, try_post_recv(first, bad), bad, "ibv_post_recv", ec);
+        const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
+        return posted(first, error, bad, "ibv_post_recv", ec);
     }
     std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept {
         return post_recv(first, ec);
