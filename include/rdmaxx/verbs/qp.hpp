@@ -484,6 +484,10 @@ private:
                 recv_posted = error == 0;
                 if (error != 0 && error != ENOMEM)
                     return {"ibv_post_recv", error};
+                // Soft-RoCE does not look at receives that are posted in the error state until it is told again.
+                if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE);
+                    recv_posted && again.failed())
+                    return again;
             }
             bool found = false;
             const cq_ref queues[] = {send_cq(), recv_cq()};
