@@ -484,9 +484,10 @@ private:
                 recv_posted = error == 0;
                 if (error != 0 && error != ENOMEM)
                     return {"ibv_post_recv", error};
-                // Soft-RoCE does not look at receives that are posted in the error state until it is told again.
+                // Soft-RoCE does not look at receives that are posted in the error state (this one, and the
+                // program's, which may fill the queue) until it is told again.
                 if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE);
-                    recv_posted && again.failed())
+                    again.failed())
                     return again;
             }
             bool found = false;
