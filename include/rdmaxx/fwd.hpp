@@ -24,6 +24,7 @@ class qp;
 class qp_ref;
 class qp_attr;
 class qp_init_attr;
+class srq;
 class srq_ref;
 struct sge;
 struct send_wr;
@@ -37,6 +38,8 @@ class cm_event;
 class cm_event_snapshot;
 class cm_id;
 class cm_id_ref;
+class multicast_membership;
+class sync_id;
 struct conn_param;
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include <rdmaxx/verbs/mr.hpp>           // IWYU pragma: export
 #include <rdmaxx/verbs/pd.hpp>           // IWYU pragma: export
 #include <rdmaxx/verbs/qp.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/srq.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/wc.hpp>           // IWYU pragma: export
 #include <rdmaxx/verbs/wr.hpp>           // IWYU pragma: export
 #include <rdmaxx/version.hpp>            // IWYU pragma: export

@@ -265,6 +265,23 @@ public:
     }
     const rdma_ud_param* ud_param(std::error_code& ec) const&& = delete;
 
+    /// The pointer that cm_id::join_multicast was given, for multicast_join and multicast_error; null
+    /// otherwise.
+    template <class T>
+    [[nodiscard]] T* multicast_context() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        if (raw_ == nullptr || !record_->is_multicast())
+            return nullptr;
+        return static_cast<T*>(const_cast<void*>(raw_->param.ud.private_data));
+    }
+
+#if RDMAXX_HAS_RESOLVE_ADDRINFO
+    /// The number that cm_id::write_cm_event was given, for a user event; 0 otherwise.
+    /// (RDMAXX_HAS_RESOLVE_ADDRINFO)
+    [[nodiscard]] std::uint64_t arg() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return type() == cm_event_type::user ? raw_->param.arg : 0;
+    }
+#endif
+
     /// A copy that outlives the event.
     [[nodiscard]] cm_event_snapshot snapshot() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         cm_event_snapshot copy;
@@ -283,7 +300,9 @@ public:
     }
 
     /// The C event, which stays this object's.
-    [[nodiscard]] rdma_cm_event* native_handle() const noexcept { return raw_; }
+    [[nodiscard]] rdma_cm_event* native_handle() const noexcept {
+        return raw_;
+    }
 
 private:
     friend class event_channel;

@@ -5,11 +5,13 @@
 
 #include <rdmaxx/address.hpp>
 #include <rdmaxx/cm/conn_param.hpp>
+#include <rdmaxx/cm/multicast.hpp>
 #include <rdmaxx/detail/cm_blocks.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/verbs/context.hpp>
 #include <rdmaxx/verbs/pd.hpp>
 #include <rdmaxx/verbs/qp.hpp>
+#include <rdmaxx/verbs/srq.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +56,8 @@ public:
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
     /// The id's queue pair, empty where there is none.
     [[nodiscard]] qp_ref qp() const noexcept { return qp_ref(qp_of(this->native_handle())); }
+    /// The id's own shared receive queue, empty where there is none.
+    [[nodiscard]] srq_ref srq() const noexcept { return srq_ref(this->native_handle()->srq); }
     /// The device's port, from 1; 0 until the id is bound to a device.
     [[nodiscard]] std::uint8_t port_num() const noexcept { return this->native_handle()->port_num; }
     [[nodiscard]] port_space ps() const noexcept {
@@ -131,6 +135,124 @@ public:
     void listen(int backlog = 128) const { check(do_listen(backlog)); }
     void listen(int backlog, std::error_code& ec) const noexcept { assign(ec, do_listen(backlog)); }
 
+    // ---- Options, before the address is resolved or bound, unless they say otherwise. C call:
+    // rdma_set_option(3).
+
+    /// Type of service: the DSCP and ECN byte of RoCE's packets, or what InfiniBand's service level is made
+    /// from.
+    void set_tos(std::uint8_t value) const {
+        check(do_set_id_option(RDMA_OPTION_ID_TOS, &value, sizeof value));
+    }
+    void set_tos(std::uint8_t value, std::error_code& ec) const noexcept {
+        assign(ec, do_set_id_option(RDMA_OPTION_ID_TOS, &value, sizeof value));
+    }
+
+    /// Lets several ids bind to one address and port, of which one may listen.
+    void set_reuseaddr(bool value) const { check(do_set_flag(RDMA_OPTION_ID_REUSEADDR, value)); }
+    void set_reuseaddr(bool value, std::error_code& ec) const noexcept {
+        assign(ec, do_set_flag(RDMA_OPTION_ID_REUSEADDR, value));
+    }
+
+    /// Takes an IPv6 wildcard for IPv6 only, so that another id can have the port for IPv4.
+    void set_afonly(bool value) const { check(do_set_flag(RDMA_OPTION_ID_AFONLY, value)); }
+    void set_afonly(bool value, std::error_code& ec) const noexcept {
+        assign(ec, do_set_flag(RDMA_OPTION_ID_AFONLY, value));
+    }
+
+    /// How long the queue pair waits for an acknowledgement: 4.096 us * 2^value.
+    /// @param value 0 to 31; 0 is for ever
+    /// @throws error EINVAL for a larger one; ENOSYS from a kernel without it
+    void set_ack_timeout(std::uint8_t value) const { check(do_set_ack_timeout(value)); }
+    void set_ack_timeout(std::uint8_t value, std::error_code& ec) const noexcept {
+        assign(ec, do_set_ack_timeout(value));
+    }
+
+    /// InfiniBand path records of the program's own, in place of resolve_route: route_resolved follows.
+    /// @param paths not empty
+    void set_ib_path(std::span<const ibv_path_data> paths) const { check(do_set_ib_path(paths)); }
+    void set_ib_path(std::span<const ibv_path_data> paths, std::error_code& ec) const noexcept {
+        assign(ec, do_set_ib_path(paths));
+    }
+
+    /// Tells librdmacm of what an asynchronous event says about the queue pair of this id:
+    /// IBV_EVENT_COMM_EST, when the peer's first message comes before its last one of the handshake. C call:
+    /// rdma_notify(3).
+    void notify(ibv_event_type event = IBV_EVENT_COMM_EST) const { check(do_notify(event)); }
+    void notify(ibv_event_type event, std::error_code& ec) const noexcept { assign(ec, do_notify(event)); }
+
+#if RDMAXX_HAS_ESTABLISH
+    // ---- For a queue pair that is not the id's own (RDMAXX_HAS_ESTABLISH).
+
+    /// What moves such a queue pair to `next` (init, rtr, rts): qp.modify(id.init_qp_attr(qp_state::rtr)).
+    /// C call: rdma_init_qp_attr(3).
+    [[nodiscard]] qp_attr init_qp_attr(qp_state next) const {
+        qp_attr result;
+        check(do_init_qp_attr(next, result));
+        return result;
+    }
+    [[nodiscard]] qp_attr init_qp_attr(qp_state next, std::error_code& ec) const noexcept {
+        qp_attr result;
+        assign(ec, do_init_qp_attr(next, result));
+        return result;
+    }
+
+    /// Ends the handshake on the connecting side, after connect_response, when the queue pair is ready to
+    /// send.
+    /// @throws error EINVAL where the id has a queue pair of its own
+    /// C call: rdma_establish(3).
+    void establish() const {
+        check(check_errno("rdma_establish", ::rdma_establish(this->native_handle())));
+    }
+    void establish(std::error_code& ec) const noexcept {
+        assign(ec, check_errno("rdma_establish", ::rdma_establish(this->native_handle())));
+    }
+
+    /// What the peer offered of enhanced connection establishment. Only for an id without a queue pair of its
+    /// own: for one that has, librdmacm does this. C call: rdma_get_remote_ece(3).
+    [[nodiscard]] ibv_ece get_remote_ece() const {
+        ibv_ece ece{};
+        check(check_errno("rdma_get_remote_ece", ::rdma_get_remote_ece(this->native_handle(), &ece)));
+        return ece;
+    }
+    [[nodiscard]] ibv_ece get_remote_ece(std::error_code& ec) const noexcept {
+        ibv_ece ece{};
+        assign(ec, check_errno("rdma_get_remote_ece", ::rdma_get_remote_ece(this->native_handle(), &ece)));
+        return ece;
+    }
+
+    /// What to offer, before connect or accept. C call: rdma_set_local_ece(3).
+    void set_local_ece(const ibv_ece& ece) const {
+        check(do_set_local_ece(ece));
+    }
+    void set_local_ece(const ibv_ece& ece, std::error_code& ec) const noexcept {
+        assign(ec, do_set_local_ece(ece));
+    }
+#endif
+
+#if RDMAXX_HAS_RESOLVE_ADDRINFO
+    // ---- rdma-core 60 (RDMAXX_HAS_RESOLVE_ADDRINFO). A kernel that is older says EINVAL.
+
+    /// Resolves a name or service by the path service of the fabric: addrinfo_resolved or addrinfo_error.
+    /// Once for an id, until query_addrinfo. For the options of `hints` see addrinfo_hints. C call:
+    /// rdma_resolve_addrinfo(3).
+    void resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints = nullptr) const {
+        check(do_resolve_addrinfo(node, service, hints));
+    }
+    void resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+                          std::error_code& ec) const noexcept {
+        assign(ec, do_resolve_addrinfo(node, service, hints));
+    }
+
+    /// Puts an event of type user into the id's own channel, with a status and a number of the program's:
+    /// wakes a thread that gets from it. C call: rdma_write_cm_event(3).
+    void write_cm_event(int status = 0, std::uint64_t arg = 0) const {
+        check(do_write_cm_event(status, arg));
+    }
+    void write_cm_event(int status, std::uint64_t arg, std::error_code& ec) const noexcept {
+        assign(ec, do_write_cm_event(status, arg));
+    }
+#endif
+
 protected:
     [[nodiscard]] status do_disconnect() const noexcept {
         return check_errno("rdma_disconnect", ::rdma_disconnect(this->native_handle()));
@@ -145,6 +267,70 @@ protected:
     }
 
 private:
+    [[nodiscard]] status do_set_option(int level, int name, const void* value,
+                                       std::size_t size) const noexcept {
+        auto* c = const_cast<void*>(value); // C does not write
+        return check_errno("rdma_set_option", ::rdma_set_option(this->native_handle(), level, name, c, size));
+    }
+    [[nodiscard]] status do_set_id_option(int name, const void* value, std::size_t size) const noexcept {
+        return do_set_option(RDMA_OPTION_ID, name, value, size);
+    }
+    [[nodiscard]] status do_set_flag(int name, bool flag) const noexcept {
+        const int value = flag ? 1 : 0;
+        return do_set_id_option(name, &value, sizeof value);
+    }
+    [[nodiscard]] status do_set_ack_timeout(std::uint8_t value) const noexcept {
+        constexpr int ack_timeout = 3; // RDMA_OPTION_ID_ACK_TIMEOUT, which FreeBSD's header lacks
+        if (value > 31)
+            return {"rdma_set_option", EINVAL, "an ACK timeout above 31"};
+        return do_set_id_option(ack_timeout, &value, sizeof value);
+    }
+    [[nodiscard]] status do_set_ib_path(std::span<const ibv_path_data> paths) const noexcept {
+        if (paths.empty())
+            return {"rdma_set_option", EINVAL, "no path record"};
+        return do_set_option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths.data(), paths.size_bytes());
+    }
+    [[nodiscard]] status do_notify(ibv_event_type event) const noexcept {
+        return check_errno("rdma_notify", ::rdma_notify(this->native_handle(), event));
+    }
+#if RDMAXX_HAS_ESTABLISH
+    [[nodiscard]] status do_init_qp_attr(qp_state next, qp_attr& out) const noexcept {
+        ibv_qp_attr attr{};
+        int mask = 0;
+        attr.qp_state = static_cast<ibv_qp_state>(next);
+        const status result =
+            check_errno("rdma_init_qp_attr", ::rdma_init_qp_attr(this->native_handle(), &attr, &mask));
+        if (!result.failed())
+            out = qp_attr(attr, mask);
+        return result;
+    }
+    [[nodiscard]] status do_set_local_ece(const ibv_ece& ece) const noexcept {
+        ibv_ece copy = ece; // C takes it as non-const
+        return check_errno("rdma_set_local_ece", ::rdma_set_local_ece(this->native_handle(), &copy));
+    }
+#endif
+#if RDMAXX_HAS_RESOLVE_ADDRINFO
+    /// librdmacm leaves -1 or an EAI code in errno when resolving fails.
+    [[nodiscard]] status do_resolve_addrinfo(const char* node, const char* service,
+                                             const rdma_addrinfo* hints) const noexcept {
+        errno = 0;
+        status result = check_errno("rdma_resolve_addrinfo",
+                                    ::rdma_resolve_addrinfo(this->native_handle(), node, service, hints));
+        if (result.value < 0)
+            result = {result.call, EINVAL,
+                      "the arguments, or a kernel older than 6.15, which does not know it"};
+        return result;
+    }
+    [[nodiscard]] status do_write_cm_event(int event_status, std::uint64_t arg) const noexcept {
+        status result =
+            check_errno("rdma_write_cm_event",
+                        ::rdma_write_cm_event(this->native_handle(), RDMA_CM_EVENT_USER, event_status, arg));
+        if (result.value == EINVAL)
+            result.cause = "the kernel is older than 6.15, which does not know it";
+        return result;
+    }
+#endif
+
     [[nodiscard]] status do_bind_addr(const address& local) const noexcept {
         if (!local)
             return {"rdma_bind_addr", EINVAL, "empty address"};
@@ -262,6 +448,28 @@ public:
     void destroy_qp() { detail::check(do_destroy_qp()); }
     void destroy_qp(std::error_code& ec) noexcept { detail::assign(ec, do_destroy_qp()); }
 
+    /// Makes the id's own shared receive queue, which the queue pair that is made next uses; it ends with the
+    /// id. C call: rdma_create_srq(3).
+    srq_ref create_srq(const srq_init_attr& attr = {}) {
+        detail::check(do_create_srq({}, attr));
+        return srq();
+    }
+    srq_ref create_srq(detail::parent<ibv_pd> domain, const srq_init_attr& attr) {
+        detail::check(do_create_srq(domain, attr));
+        return srq();
+    }
+    srq_ref create_srq(detail::parent<ibv_pd> domain, const srq_init_attr& attr,
+                       std::error_code& ec) noexcept {
+        detail::assign(ec, do_create_srq(domain, attr));
+        return ec ? srq_ref() : srq();
+    }
+
+    /// Ends it. The queue pair that uses it must be gone.
+    /// @throws error EINVAL where there is none; EBUSY
+    /// C call: ibv_destroy_srq(3), which tells what rdma_destroy_srq(3) hides.
+    void destroy_srq() { detail::check(do_destroy_srq()); }
+    void destroy_srq(std::error_code& ec) noexcept { detail::assign(ec, do_destroy_srq()); }
+
     /// Asks the peer for a connection: established, rejected, unreachable or connect_error.
     /// An id whose connection failed cannot be used again: make a new one.
     /// @throws error EINVAL before route_resolved, for too much private data (the limit is named), or for
@@ -289,10 +497,10 @@ public:
     /// @throws error EINVAL for an id that did not come with a request or was answered, or for too much
     /// private data C call: rdma_reject(3).
     void reject(std::span<const std::byte> private_data = {}) {
-        detail::check(do_reject(private_data), subject());
+        detail::check(do_reject("rdma_reject", ::rdma_reject, private_data), subject());
     }
     void reject(std::span<const std::byte> private_data, std::error_code& ec) noexcept {
-        detail::assign(ec, do_reject(private_data));
+        detail::assign(ec, do_reject("rdma_reject", ::rdma_reject, private_data));
     }
 
     /// Ends the connection: the queue pair goes to the error state, the peer gets disconnected, and this side
@@ -303,10 +511,59 @@ public:
     void disconnect() { detail::check(do_disconnect_once(), subject()); }
     void disconnect(std::error_code& ec) noexcept { detail::assign(ec, do_disconnect_once()); }
 
+#if RDMAXX_HAS_ESTABLISH
+    /// As reject(), with the reason that the peer's offer of enhanced connection establishment does not fit.
+    /// C call: rdma_reject_ece(3).
+    void reject_ece(std::span<const std::byte> private_data = {}) {
+        detail::check(do_reject("rdma_reject_ece", ::rdma_reject_ece, private_data), subject());
+    }
+    void reject_ece(std::span<const std::byte> private_data, std::error_code& ec) noexcept {
+        detail::assign(ec, do_reject("rdma_reject_ece", ::rdma_reject_ece, private_data));
+    }
+#endif
+
+    /// Moves the id to another channel, which it keeps from here on; events that were not fetched move along.
+    /// Waits until the ones that were fetched are acked: an event that this thread holds is reported like one
+    /// that keeps the id from ending. Migrate a listener while it is quiet.
+    /// @param channel an event_channel
+    /// @throws error EDEADLK when the hang hook answered hang_action::leak: the id stays on its channel
+    /// C call: rdma_migrate_id(3).
+    void migrate(const detail::owner<detail::event_channel_traits>& channel) {
+        detail::check(do_migrate(channel));
+    }
+    void migrate(const detail::owner<detail::event_channel_traits>& channel, std::error_code& ec) noexcept {
+        detail::assign(ec, do_migrate(channel));
+    }
+
+    /// Joins a multicast group: multicast_join or multicast_error. For a datagram id that is bound to a
+    /// device.
+    /// @param group an address; its port is not used
+    /// @param context the program's own pointer, which the group's events carry
+    /// (cm_event::multicast_context): a different
+    ///        one for each group of an id, so that leaving one does not wait for the events of another
+    /// @return the membership, which leaves the group when it ends
+    /// @throws error EINVAL, ENODEV; ENOSYS or ENOTSUP for flags that the library or the kernel does not know
+    /// C calls: rdma_join_multicast(3), rdma_join_multicast_ex(3).
+    [[nodiscard]] multicast_membership join_multicast(const address& group, void* context = nullptr,
+                                                      mc_join flags = mc_join::full_member) {
+        multicast_membership result;
+        detail::check(do_join(group, context, flags, result), group);
+        return result;
+    }
+    [[nodiscard]] multicast_membership join_multicast(const address& group, void* context, mc_join flags,
+                                                      std::error_code& ec) noexcept {
+        multicast_membership result;
+        detail::assign(ec, do_join(group, context, flags, result));
+        return result;
+    }
+
 private:
     friend class cm_event;
+    friend class sync_id;
 
-    [[nodiscard]] detail::id_block& block() noexcept { return *detail::passkey::block(*this); }
+    [[nodiscard]] detail::id_block& block() noexcept {
+        return *detail::passkey::block(*this);
+    }
 
     /// What errors of a connection are about.
     struct peer_of {
@@ -315,7 +572,9 @@ private:
             return id ? id.peer_address().to_string() : std::string();
         }
     };
-    [[nodiscard]] peer_of subject() const noexcept { return {*this}; }
+    [[nodiscard]] peer_of subject() const noexcept {
+        return {*this};
+    }
 
     [[nodiscard]] detail::status init(const detail::owner<detail::event_channel_traits>& channel,
                                       port_space ps) noexcept {
@@ -366,6 +625,7 @@ private:
         b.parents[detail::id_block::send_cq_pin] = attr.send_cq_;
         b.parents[detail::id_block::recv_cq_pin] = attr.recv_cq_;
         b.parents[detail::id_block::pd_pin] = domain.pin();
+        b.parents[detail::id_block::srq_pin] = attr.srq_;
         b.pd_before = domain ? pd_before : nullptr;
         // Gets of other threads read id->qp under this lock: passing through it makes what C wrote visible to
         // them.
@@ -423,19 +683,60 @@ private:
         return result;
     }
 
-    [[nodiscard]] detail::status do_reject(std::span<const std::byte> data) noexcept {
-        if (const detail::status result = need_request("rdma_reject"); result.failed())
+    template <class CCall>
+    [[nodiscard]] detail::status do_reject(const char* call, CCall c_call,
+                                           std::span<const std::byte> data) noexcept {
+        if (const detail::status result = need_request(call); result.failed())
             return result;
-        if (const detail::status result = detail::check_private_data("rdma_reject", native_handle(),
-                                                                     detail::cm_message::reject, data.size());
+        if (const detail::status result =
+                detail::check_private_data(call, native_handle(), detail::cm_message::reject, data.size());
             result.failed())
             return result;
-        const detail::status result =
-            detail::check_errno("rdma_reject", ::rdma_reject(native_handle(), data.data(),
-                                                             static_cast<std::uint8_t>(data.size())));
+        const detail::status result = detail::check_errno(
+            call, c_call(native_handle(), data.data(), static_cast<std::uint8_t>(data.size())));
         if (!result.failed())
             block().phase = detail::id_phase::spent;
         return result;
+    }
+
+    [[nodiscard]] detail::status do_create_srq(detail::parent<ibv_pd> domain,
+                                               const srq_init_attr& attr) noexcept {
+        rdma_cm_id* raw = native_handle();
+        if (const detail::status result = need_device("rdma_create_srq"); result.failed())
+            return result;
+        if (raw->srq != nullptr)
+            return {"rdma_create_srq", EINVAL, "the id has a shared receive queue already"};
+        if (domain && domain.native_handle()->context != raw->verbs)
+            return {"rdma_create_srq", EINVAL, "the PD belongs to another device than the id"};
+        ibv_srq_init_attr c{};
+        c.srq_context = attr.srq_context;
+        c.attr.max_wr = attr.max_wr;
+        c.attr.max_sge = attr.max_sge;
+        ibv_pd* pd = domain ? domain.native_handle() : raw->pd;
+        const detail::status result = detail::check_errno("rdma_create_srq", ::rdma_create_srq(raw, pd, &c));
+        if (!result.failed())
+            block().parents[detail::id_block::srq_pd_pin] = domain.pin();
+        return result;
+    }
+
+    [[nodiscard]] detail::status do_destroy_srq() noexcept {
+        if (native_handle()->srq == nullptr)
+            return {"ibv_destroy_srq", EINVAL, "the id has no shared receive queue"};
+        return detail::destroy_srq_of(block());
+    }
+
+    [[nodiscard]] detail::status
+    do_migrate(const detail::owner<detail::event_channel_traits>& channel) noexcept {
+        if (!channel)
+            return {"rdma_migrate_id", EINVAL, "empty event channel"};
+        return detail::migrate(block(), *detail::passkey::block(channel));
+    }
+
+    [[nodiscard]] detail::status do_join(const address& group, void* context, mc_join flags,
+                                         multicast_membership& out) noexcept {
+        if (const detail::status result = need_device("rdma_join_multicast"); result.failed())
+            return result;
+        return out.join(block(), group, context, flags);
     }
 
     [[nodiscard]] detail::status do_disconnect_once() noexcept {

@@ -5,6 +5,7 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h> // rdma_create_srq
 
 // rdma_establish, rdma_init_qp_attr, rdma_join_multicast_ex, the ECE calls: all of Linux, none of FreeBSD.
 #define RDMAXX_HAS_ESTABLISH RDMAXX_HAS_LINUX_VERBS

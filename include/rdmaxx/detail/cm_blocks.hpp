@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <new>
 
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ namespace rdmaxx::inline v0::detail {
 
 struct channel_block;
 struct id_block;
+struct membership_block;
 
 /// One event that was got and not yet acked.
 struct event_record {
@@ -42,9 +44,25 @@ struct event_record {
     event_record* previous = nullptr;
     channel_block* channel = nullptr;
     rdma_cm_id* pinned = nullptr; ///< whose destroy waits for the ack: the listener for a request
+    const void* group = nullptr;  ///< for a multicast event, the context that its join was given
     int type = 0;
     long thread = 0;
     bool id_taken = false;
+
+    [[nodiscard]] bool is_multicast() const noexcept {
+        return type == RDMA_CM_EVENT_MULTICAST_JOIN || type == RDMA_CM_EVENT_MULTICAST_ERROR;
+    }
+};
+
+/// Which events a call waits for: all of an id, or those of one group that it joined.
+struct event_filter {
+    const rdma_cm_id* id = nullptr;
+    bool of_group = false;
+    const void* group = nullptr;
+
+    [[nodiscard]] bool matches(const event_record& record) const noexcept {
+        return record.pinned == id && (!of_group || (record.is_multicast() && record.group == group));
+    }
 };
 
 struct channel_block : block<rdma_event_channel, 0> {
@@ -84,16 +102,19 @@ enum class id_phase : unsigned char {
     unknown,  ///< adopted
 };
 
-struct id_block : block<rdma_cm_id, 4> {
+struct id_block : block<rdma_cm_id, 6> {
     using block::block;
 
     static constexpr unsigned channel_pin = 0;
     static constexpr unsigned send_cq_pin = 1; // of the id's queue pair
     static constexpr unsigned recv_cq_pin = 2;
     static constexpr unsigned pd_pin = 3;
+    static constexpr unsigned srq_pin = 4;
+    static constexpr unsigned srq_pd_pin = 5; // of the id's own shared receive queue
 
     id_block* next_going = nullptr;
-    ibv_pd* pd_before = nullptr; ///< id->pd before create_qp replaced it
+    membership_block* groups = nullptr; ///< joined and not left; guarded by the channel's lock
+    ibv_pd* pd_before = nullptr;        ///< id->pd before create_qp replaced it
     id_phase phase = id_phase::made;
     bool connecting = false; ///< connect or accept succeeded
     bool disconnected = false;
@@ -133,6 +154,7 @@ inline void link(channel_block& channel, event_record& record, const rdma_cm_eve
     record.channel = &channel;
     record.pinned = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
     record.type = static_cast<int>(event.event);
+    record.group = record.is_multicast() ? event.param.ud.private_data : nullptr;
     record.thread = this_thread_id();
     record.id_taken = false;
     record.previous = nullptr;
@@ -221,20 +243,20 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
 // ---------------------------------------------------------------------------------------------------------------
 // Destroying.
 
-[[nodiscard]] inline bool holds_event_of(const channel_block& channel, const rdma_cm_id* id) noexcept
+[[nodiscard]] inline bool holds_event(const channel_block& channel, const event_filter& of) noexcept
     RDMAXX_REQUIRES(channel.lock) {
     for (const event_record* r = channel.held; r != nullptr; r = r->next)
-        if (r->pinned == id)
+        if (of.matches(*r))
             return true;
     return false;
 }
 
-[[nodiscard]] inline hang_report report_of(const channel_block& channel, const rdma_cm_id* id,
+[[nodiscard]] inline hang_report report_of(const channel_block& channel, const event_filter& of,
                                            const char* call, std::int64_t waited_ns) noexcept
     RDMAXX_REQUIRES(channel.lock) {
-    hang_report report{call, id, waited_ns / 1'000'000, 0, {}};
+    hang_report report{call, of.id, waited_ns / 1'000'000, 0, {}};
     for (const event_record* r = channel.held; r != nullptr; r = r->next) {
-        if (r->pinned != id)
+        if (!of.matches(*r))
             continue;
         if (report.count < hang_report::max_events)
             report.events[report.count] = {to_string(static_cast<cm_event_type>(r->type)), r->thread,
@@ -244,23 +266,23 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
     return report;
 }
 
-/// Sleeps until no event of the id is held. Tells the hang hook once; EDEADLK when that gives the id up.
-[[nodiscard]] inline status wait_for_acks(channel_block& channel, const rdma_cm_id* id,
+/// Sleeps until no such event is held. Tells the hang hook once; EDEADLK when that gives the object up.
+[[nodiscard]] inline status wait_for_acks(channel_block& channel, const event_filter& of,
                                           const char* call) noexcept RDMAXX_REQUIRES(channel.lock) {
-    if (!holds_event_of(channel, id))
+    if (!holds_event(channel, of))
         return {};
     const std::int64_t start = monotonic_now();
     deadline report_at = deadline::after_ns(__atomic_load_n(&hang_report_after_ns, __ATOMIC_RELAXED));
-    while (holds_event_of(channel, id)) {
+    while (holds_event(channel, of)) {
         channel.acked.wait_until(channel.lock, report_at);
-        if (report_at.left_ns() != 0 || !holds_event_of(channel, id))
+        if (report_at.left_ns() != 0 || !holds_event(channel, of))
             continue;
-        const hang_report report = report_of(channel, id, call, monotonic_now() - start);
+        const hang_report report = report_of(channel, of, call, monotonic_now() - start);
         report_at = deadline::never();
         channel.lock.unlock();
         const hang_action action = report_hang(report);
         channel.lock.lock();
-        if (action == hang_action::leak && holds_event_of(channel, id))
+        if (action == hang_action::leak && holds_event(channel, of))
             return {call, EDEADLK, "given up: its events are still held"};
     }
     return {};
@@ -323,6 +345,109 @@ inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
     b.parents[id_block::send_cq_pin] = keep();
     b.parents[id_block::recv_cq_pin] = keep();
     b.parents[id_block::pd_pin] = keep();
+    b.parents[id_block::srq_pin] = keep();
+    return {};
+}
+
+/// The id's shared receive queue, if it has one.
+[[nodiscard]] inline status destroy_srq_of(id_block& b) noexcept {
+    if (b.raw->srq == nullptr)
+        return {};
+    const status result = check_number("ibv_destroy_srq", ::ibv_destroy_srq(b.raw->srq));
+    if (result.failed() && !already_gone(result.value))
+        return result;
+    b.raw->srq = nullptr;
+    b.parents[id_block::srq_pd_pin] = keep();
+    return {};
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Multicast groups.
+
+/// librdmacm finds a group by comparing the bytes of its address: those that were joined with are kept.
+struct membership_block : block<const sockaddr, 1> { // channel
+    using block::block;
+
+    sockaddr_storage address{};
+    const void* context = nullptr;
+    id_block* id = nullptr; ///< null when the id is gone, or going; guarded by the channel's lock
+    membership_block* next = nullptr;
+
+    [[nodiscard]] channel_block& channel() noexcept { return *static_cast<channel_block*>(parents[0].get()); }
+};
+
+inline void unlink_group(id_block& id, membership_block& group) noexcept {
+    for (membership_block** at = &id.groups; *at != nullptr; at = &(*at)->next)
+        if (*at == &group) {
+            *at = group.next;
+            break;
+        }
+    group.id = nullptr;
+}
+
+/// With no event of the group held, so that the C call does not wait. Where it fails it has forgotten the
+/// group, too.
+[[nodiscard]] inline status leave(id_block& id, membership_block& group) noexcept {
+    unlink_group(id, group);
+    return check_errno("rdma_leave_multicast",
+                       ::rdma_leave_multicast(id.raw, reinterpret_cast<sockaddr*>(&group.address)));
+}
+
+struct multicast_traits {
+    using raw_type = const sockaddr;
+    using ref_type = ref<const sockaddr>;
+    using block = membership_block;
+
+    static status destroy(block& b) noexcept {
+        channel_block& channel = b.channel();
+        const mutex_guard guard(channel.lock);
+        if (b.id == nullptr)
+            return {}; // the id went first, and left the group
+        if (const status result =
+                wait_for_acks(channel, {b.id->raw, true, b.context}, "rdma_leave_multicast");
+            result.failed())
+            return result;
+        return b.id != nullptr ? leave(*b.id, b) : status{};
+    }
+};
+
+/// An id that ends leaves its groups first: a queue pair that is attached to one cannot be destroyed.
+[[nodiscard]] inline status leave_groups_of(id_block& b) noexcept {
+    channel_block& channel = b.channel();
+    const mutex_guard guard(channel.lock);
+    if (b.groups == nullptr)
+        return {};
+    if (const status result = wait_for_acks(channel, {b.raw}, "rdma_destroy_id"); result.failed())
+        return result;
+    while (b.groups != nullptr)
+        if (const status result = leave(b, *b.groups); result.failed() && !already_gone(result.value))
+            report_destroy_failure(result, b.raw);
+    return {};
+}
+
+/// What an id owns beside itself.
+[[nodiscard]] inline status destroy_queues_of(id_block& b) noexcept {
+    if (const status result = destroy_qp_of(b); result.failed())
+        return result;
+    return destroy_srq_of(b);
+}
+
+/// With no event of the id held, so that the C call does not wait. Memberships go along: their lock is the
+/// channel's.
+[[nodiscard]] inline status migrate(id_block& b, channel_block& to) noexcept {
+    const keep old(&b.channel()); // not closed while its lock is held
+    channel_block& from = b.channel();
+    if (&from == &to)
+        return {};
+    const mutex_guard guard(from.lock);
+    if (const status result = wait_for_acks(from, {b.raw}, "rdma_migrate_id"); result.failed())
+        return result;
+    const status result = check_errno("rdma_migrate_id", ::rdma_migrate_id(b.raw, to.raw));
+    if (result.failed())
+        return result;
+    for (membership_block* group = b.groups; group != nullptr; group = group->next)
+        group->parents[0] = keep(&to);
+    b.parents[id_block::channel_pin] = keep(&to);
     return {};
 }
 
@@ -337,15 +462,16 @@ struct cm_id_traits {
     static status destroy(block& b) noexcept {
         channel_block& channel = b.channel();
         mark_going(b);
-        if (const status result = destroy_qp_of(b); result.failed()) {
-            const mutex_guard guard(channel.lock);
-            unmark_going(channel, b);
-            return result;
-        }
+        status result = leave_groups_of(b);
+        if (!result.failed())
+            result = destroy_queues_of(b);
         const mutex_guard guard(channel.lock);
-        if (const status result = wait_for_acks(channel, b.raw, "rdma_destroy_id"); result.failed())
+        if (!result.failed())
+            result = wait_for_acks(channel, {b.raw}, "rdma_destroy_id");
+        if (result.value == EDEADLK)
             return result; // given up for good: the mark stays, with the block
-        const status result = check_errno("rdma_destroy_id", ::rdma_destroy_id(b.raw));
+        if (!result.failed())
+            result = check_errno("rdma_destroy_id", ::rdma_destroy_id(b.raw));
         unmark_going(channel, b);
         return result;
     }

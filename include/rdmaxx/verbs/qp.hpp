@@ -4,10 +4,12 @@
 #define RDMAXX_VERBS_QP_HPP
 
 #include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/post.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/verbs/cq.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/pd.hpp>
+#include <rdmaxx/verbs/srq.hpp>
 #include <rdmaxx/verbs/wc.hpp>
 #include <rdmaxx/verbs/wr.hpp>
 
@@ -77,19 +79,6 @@ enum class mtu : int {
     bytes_4096 = IBV_MTU_4096,
 };
 
-/// A post that failed: which request of the chain, counted from 0. Those before it were posted.
-class RDMAXX_EXPORT post_error : public error {
-public:
-    post_error(std::error_code code, const char* call, std::size_t index)
-        : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)),
-          index_(index) {}
-
-    [[nodiscard]] std::size_t index() const noexcept { return index_; }
-
-private:
-    std::size_t index_;
-};
-
 /// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands
 /// the pins to the queue pair. May be used for any number of queue pairs: what a call grants is not written
 /// back into it.
@@ -141,6 +130,7 @@ private:
     ibv_qp_init_attr raw_{};
     detail::keep send_cq_;
     detail::keep recv_cq_;
+    detail::keep srq_;
 };
 
 /// What to change of a queue pair (struct ibv_qp_attr): each setter also sets its bit in the mask.
@@ -149,6 +139,8 @@ private:
 class qp_attr {
 public:
     qp_attr() noexcept = default;
+    /// @param mask enum ibv_qp_attr_mask bits of what is set in `raw`
+    qp_attr(const ibv_qp_attr& raw, int mask) noexcept : raw_(raw), mask_(mask) {}
     explicit qp_attr(qp_state next) noexcept { state(next); }
 
     qp_attr& state(qp_state value) noexcept {
@@ -224,34 +216,17 @@ namespace detail {
 struct qp_traits {
     using raw_type = ibv_qp;
     using ref_type = qp_ref;
-    using block = detail::block<ibv_qp, 3>; // pd, send CQ, recv CQ
+    using block = detail::block<ibv_qp, 4>; // pd, send CQ, recv CQ, SRQ
     static status destroy(block& b) noexcept {
         return check_number("ibv_destroy_qp", ::ibv_destroy_qp(b.raw));
     }
 };
 
-template <class Request>
-[[nodiscard]] std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
-    std::size_t index = 0;
-    for (const Request* at = &first; at != failed && at != nullptr; at = at->next)
-        ++index;
-    return index;
-}
-
-#if defined(__cpp_exceptions)
-[[noreturn]] RDMAXX_COLD inline void raise_post(const char* call, int error, std::size_t index) {
-    throw post_error(std::error_code(error, std::system_category()), call, index);
-}
-#else
-[[noreturn]] void raise_post(const char* call, int error, std::size_t index)
-    __attribute__((error("without exceptions use try_post_send or the form that takes a std::error_code&")));
-#endif
-
 /// The operations of qp and qp_ref.
 template <class Handle>
-class qp_ops : public Handle {
+class qp_ops : public recv_ops<Handle> {
 public:
-    using Handle::Handle;
+    using recv_ops<Handle>::recv_ops;
 
     [[nodiscard]] std::uint32_t qp_num() const noexcept { return this->native_handle()->qp_num; }
     [[nodiscard]] qp_type type() const noexcept {
@@ -259,6 +234,8 @@ public:
     }
     [[nodiscard]] cq_ref send_cq() const noexcept { return cq_ref(this->native_handle()->send_cq); }
     [[nodiscard]] cq_ref recv_cq() const noexcept { return cq_ref(this->native_handle()->recv_cq); }
+    /// Empty where the queue pair has a receive queue of its own.
+    [[nodiscard]] srq_ref srq() const noexcept { return srq_ref(this->native_handle()->srq); }
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
@@ -320,54 +297,6 @@ public:
     /// Sends a whole memory region, signaled.
     void post_send(const mr& region, std::uint64_t wr_id = 0) const { post_send(region.sge(), wr_id); }
 
-    /// Posts a receive, or a chain of them. C call: ibv_post_recv(3).
-    /// @throws post_error with the index of the request that failed; those before it were posted
-    void post_recv(ibv_recv_wr& first) const {
-        ibv_recv_wr* bad = nullptr;
-        if (const int error = try_post_recv(first, bad)) [[unlikely]]
-            raise_post("ibv_post_recv", error, index_in_chain(first, bad));
-    }
-    void post_recv(ibv_recv_wr&& first) const { post_recv(first); }
-
-    std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
-        ibv_recv_wr* bad = nullptr;
-        const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
-        return posted(first, error, bad, "ibv_post_recv", ec);
-    }
-    std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept {
-        return post_recv(first, ec);
-    }
-
-    [[nodiscard]] int try_post_recv(ibv_recv_wr& first) const noexcept {
-        ibv_recv_wr* bad = nullptr;
-        return try_post_recv(first, bad);
-    }
-    [[nodiscard]] int try_post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const noexcept {
-        const int result = ::ibv_post_recv(this->native_handle(), &first, &bad);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
-    }
-
-    void post_recv(std::span<recv_wr> requests) const {
-        if (!requests.empty())
-            post_recv(chain(requests));
-    }
-    std::size_t post_recv(std::span<recv_wr> requests, std::error_code& ec) const noexcept {
-        if (!requests.empty())
-            return post_recv(chain(requests), ec);
-        assign(ec, {});
-        return 0;
-    }
-
-    /// Receives into one piece of memory.
-    void post_recv(const sge& piece, std::uint64_t wr_id = 0) const {
-        recv_wr request = recv_wr(piece).wr_id(wr_id);
-        post_recv(request);
-    }
-    /// Receives into a whole memory region.
-    void post_recv(const mr& region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
-
     // ---- Control path: system calls.
 
     /// Changes attributes, the state among them. C call: ibv_modify_qp(3).
@@ -414,26 +343,6 @@ public:
     }
 
 private:
-    template <class Request>
-    [[nodiscard]] static std::size_t posted(const Request& first, int error, const Request* bad,
-                                            const char* call, std::error_code& ec) noexcept {
-        if (error == 0) [[likely]] {
-            if (ec.value() != 0)
-                ec.clear();
-            return 0;
-        }
-        assign(ec, {call, error});
-        return index_in_chain(first, bad);
-    }
-
-    template <class Request>
-    [[nodiscard]] static Request& chain(std::span<Request> requests) noexcept {
-        for (std::size_t i = 0; i + 1 < requests.size(); ++i)
-            requests[i].next = &requests[i + 1];
-        requests.back().next = nullptr;
-        return requests.front();
-    }
-
     [[nodiscard]] status do_modify(const ibv_qp_attr& attr, int mask) const noexcept {
         ibv_qp_attr copy = attr; // C takes it as non-const, and does not write
         return check_number("ibv_modify_qp", ::ibv_modify_qp(this->native_handle(), &copy, mask));
@@ -480,7 +389,7 @@ private:
                     return {"ibv_post_send", error};
             }
             if (!recv_posted && !recv_done) {
-                const int error = try_post_recv(recv);
+                const int error = this->try_post_recv(recv);
                 recv_posted = error == 0;
                 if (error != 0 && error != ENOMEM)
                     return {"ibv_post_recv", error};
@@ -562,7 +471,7 @@ private:
         ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
         return make(
             "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); },
-            domain.pin(), attr.send_cq_, attr.recv_cq_);
+            domain.pin(), attr.send_cq_, attr.recv_cq_, attr.srq_);
     }
 };
 

@@ -8,11 +8,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include <arpa/inet.h>
 
 namespace rdmaxx::inline v0 {
+
+/// A post that failed: which request of the chain, counted from 0. Those before it were posted.
+class RDMAXX_EXPORT post_error : public error {
+public:
+    post_error(std::error_code code, const char* call, std::size_t index)
+        : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)),
+          index_(index) {}
+
+    [[nodiscard]] std::size_t index() const noexcept { return index_; }
+
+private:
+    std::size_t index_;
+};
 
 /// A request for a send queue: one factory for each operation, so that a field which the operation lacks
 /// cannot be set. It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and

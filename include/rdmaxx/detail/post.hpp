@@ -1,0 +1,125 @@
+// Posting: what queue pairs and shared receive queues have in common.
+#ifndef RDMAXX_DETAIL_POST_HPP
+#define RDMAXX_DETAIL_POST_HPP
+
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/error.hpp>
+#include <rdmaxx/verbs/mr.hpp>
+#include <rdmaxx/verbs/wr.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rdmaxx::inline v0::detail {
+
+template <class Request>
+[[nodiscard]] std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
+    std::size_t index = 0;
+    for (const Request* at = &first; at != failed && at != nullptr; at = at->next)
+        ++index;
+    return index;
+}
+
+#if defined(__cpp_exceptions)
+[[noreturn]] RDMAXX_COLD inline void raise_post(const char* call, int error, std::size_t index) {
+    throw post_error(std::error_code(error, std::system_category()), call, index);
+}
+#else
+[[noreturn]] void raise_post(const char* call, int error, std::size_t index)
+    __attribute__((error("without exceptions use try_post_send or the form that takes a std::error_code&")));
+#endif
+
+template <class Request>
+[[nodiscard]] std::size_t posted(const Request& first, int error, const Request* bad, const char* call,
+                                 std::error_code& ec) noexcept {
+    if (error == 0) [[likely]] {
+        if (ec.value() != 0)
+            ec.clear();
+        return 0;
+    }
+    assign(ec, {call, error});
+    return index_in_chain(first, bad);
+}
+
+template <class Request>
+[[nodiscard]] Request& chain(std::span<Request> requests) noexcept {
+    for (std::size_t i = 0; i + 1 < requests.size(); ++i)
+        requests[i].next = &requests[i + 1];
+    requests.back().next = nullptr;
+    return requests.front();
+}
+
+[[nodiscard]] inline int c_post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
+    return ::ibv_post_recv(qp, first, bad);
+}
+[[nodiscard]] inline int c_post_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
+    return ::ibv_post_srq_recv(srq, first, bad);
+}
+[[nodiscard]] constexpr const char* c_post_recv_name(const ibv_qp*) noexcept {
+    return "ibv_post_recv";
+}
+[[nodiscard]] constexpr const char* c_post_recv_name(const ibv_srq*) noexcept {
+    return "ibv_post_srq_recv";
+}
+
+/// Receive requests, of a queue pair or of a shared receive queue. Data path: no system call of ours, no
+/// allocation, no lock. The request and what it refers to may go when the call returns; the memory that its
+/// SGEs name may not. A full queue is ENOMEM, and no broken one.
+template <class Handle>
+class recv_ops : public Handle {
+public:
+    using Handle::Handle;
+
+    /// Posts a receive, or a chain of them. C call: ibv_post_recv(3), ibv_post_srq_recv(3).
+    /// @throws post_error with the index of the request that failed; those before it were posted
+    void post_recv(ibv_recv_wr& first) const {
+        ibv_recv_wr* bad = nullptr;
+        if (const int error = try_post_recv(first, bad)) [[unlikely]]
+            raise_post(c_post_recv_name(this->native_handle()), error, index_in_chain(first, bad));
+    }
+    void post_recv(ibv_recv_wr&& first) const { post_recv(first); }
+
+    std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
+        ibv_recv_wr* bad = nullptr;
+        const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
+        return posted(first, error, bad, c_post_recv_name(this->native_handle()), ec);
+    }
+    std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept {
+        return post_recv(first, ec);
+    }
+
+    [[nodiscard]] int try_post_recv(ibv_recv_wr& first) const noexcept {
+        ibv_recv_wr* bad = nullptr;
+        return try_post_recv(first, bad);
+    }
+    [[nodiscard]] int try_post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const noexcept {
+        const int result = c_post_recv(this->native_handle(), &first, &bad);
+        if (result == 0) [[likely]]
+            return 0;
+        return error_number(result);
+    }
+
+    void post_recv(std::span<recv_wr> requests) const {
+        if (!requests.empty())
+            post_recv(chain(requests));
+    }
+    std::size_t post_recv(std::span<recv_wr> requests, std::error_code& ec) const noexcept {
+        if (!requests.empty())
+            return post_recv(chain(requests), ec);
+        assign(ec, {});
+        return 0;
+    }
+
+    /// Receives into one piece of memory.
+    void post_recv(const sge& piece, std::uint64_t wr_id = 0) const {
+        recv_wr request = recv_wr(piece).wr_id(wr_id);
+        post_recv(request);
+    }
+    /// Receives into a whole memory region.
+    void post_recv(const mr& region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
+};
+
+} // namespace rdmaxx::inline v0::detail
+
+#endif
