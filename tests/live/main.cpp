@@ -1,0 +1,7 @@
+#include "live.hpp"
+
+#include "main.hpp"
+
+int rdmaxx_test::before_tests() {
+    return live::need_device();
+}
