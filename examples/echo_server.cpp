@@ -42,12 +42,10 @@ int main(int argc, char** argv) try {
                     added->id.create_qp(pd, rdmaxx::qp_init_attr(cq, 2)).post_recv(added->memory);
                     added->id.accept(); // after the receive: the client may send at once
                     clients.emplace(added->id.qp().qp_num(), std::move(added));
-                } else if (event.type() !=
-                           rdmaxx::cm_event_type::established) { // disconnected, or never connected
+                } else if (event.type() != rdmaxx::cm_event_type::established) { // disconnected, or never connected
                     const rdmaxx::qp_ref qp = event.id().qp();
-                    const std::uint32_t gone =
-                        qp ? qp.qp_num() : 0; // none: the listener's device was removed
-                    std::move(event).ack();   // an event ends before its id
+                    const std::uint32_t gone = qp ? qp.qp_num() : 0; // none: the listener's device was removed
+                    std::move(event).ack();                          // an event ends before its id
                     clients.erase(gone);
                 }
             } catch (const rdmaxx::error& e) { // one client's trouble is not the server's
@@ -60,8 +58,7 @@ int main(int argc, char** argv) try {
             for (const rdmaxx::wc& wc : some)
                 if (const auto found = clients.find(wc.qp_num()); found != clients.end() && wc.ok()) {
                     const auto& [id, buffer, memory] = *found->second;
-                    wc.is_recv() ? id.qp().post_send(memory.sge(0, *wc.byte_len()))
-                                 : id.qp().post_recv(memory);
+                    wc.is_recv() ? id.qp().post_send(memory.sge(0, *wc.byte_len())) : id.qp().post_recv(memory);
                 }
     }
 } catch (const rdmaxx::error& e) {

@@ -113,9 +113,7 @@ public:
     }
 
     /// The interface index of a link-local IPv6 address; 0 otherwise.
-    [[nodiscard]] std::uint32_t scope_id() const noexcept {
-        return family() == AF_INET6 ? raw_.in6.sin6_scope_id : 0;
-    }
+    [[nodiscard]] std::uint32_t scope_id() const noexcept { return family() == AF_INET6 ? raw_.in6.sin6_scope_id : 0; }
 
     /// The address for a C call, as long as this object lives; size() bytes.
     [[nodiscard]] const sockaddr* data() const& noexcept RDMAXX_LIFETIMEBOUND { return &raw_.base; }
@@ -128,8 +126,7 @@ public:
         char host[INET6_ADDRSTRLEN] = "";
         if (family() == AF_INET) {
             ::inet_ntop(AF_INET, &raw_.in.sin_addr, host, sizeof host);
-            std::snprintf(text, sizeof text, port() != 0 ? "%s:%u" : "%s", host,
-                          static_cast<unsigned>(port()));
+            std::snprintf(text, sizeof text, port() != 0 ? "%s:%u" : "%s", host, static_cast<unsigned>(port()));
         } else if (family() == AF_INET6) {
             char scope[IF_NAMESIZE + 1] = "";
             ::inet_ntop(AF_INET6, &raw_.in6.sin6_addr, host, sizeof host);
@@ -324,8 +321,7 @@ private:
         }
         const std::string_view rest = text.substr(end + 1);
         std::uint64_t sid = 0;
-        if (!rest.empty() &&
-            (rest.substr(0, 3) != ":0x" || !parse_number(rest.substr(3), 16, UINT64_MAX, sid))) {
+        if (!rest.empty() && (rest.substr(0, 3) != ":0x" || !parse_number(rest.substr(3), 16, UINT64_MAX, sid))) {
             raw_ = storage{};
             return bad("the service ID is not :0x and a hexadecimal number");
         }

@@ -206,13 +206,11 @@ using hang_hook = hang_action (*)(const hang_report&) noexcept;
 namespace detail {
 
 inline void print_destroy_failure(const destroy_failure& failure) noexcept {
-    std::fprintf(stderr, "rdmaxx: %s %p: %s\n", failure.call, failure.object,
-                 std::strerror(failure.code.value()));
+    std::fprintf(stderr, "rdmaxx: %s %p: %s\n", failure.call, failure.object, std::strerror(failure.code.value()));
 }
 
 inline hang_action print_hang(const hang_report& report) noexcept {
-    std::fprintf(stderr, "rdmaxx: %s %p: waiting for the ack of %u event(s)", report.call, report.object,
-                 report.count);
+    std::fprintf(stderr, "rdmaxx: %s %p: waiting for the ack of %u event(s)", report.call, report.object, report.count);
     for (unsigned i = 0; i < report.count && i < hang_report::max_events; ++i)
         std::fprintf(stderr, "%s %s, got by thread %ld%s", i == 0 ? ":" : ";", report.events[i].type,
                      report.events[i].thread,
@@ -240,8 +238,7 @@ inline destroy_failure_hook set_destroy_failure_hook(destroy_failure_hook hook) 
 /// Replaces the hook for destroys that hang, and returns the one before. Null restores the default, which
 /// prints one line on stderr and keeps waiting. Thread-safe.
 inline hang_hook set_hang_hook(hang_hook hook) noexcept {
-    return __atomic_exchange_n(&detail::hang_hook_slot, hook != nullptr ? hook : detail::print_hang,
-                               __ATOMIC_ACQ_REL);
+    return __atomic_exchange_n(&detail::hang_hook_slot, hook != nullptr ? hook : detail::print_hang, __ATOMIC_ACQ_REL);
 }
 
 /// How long a destroy waits for acks before it tells the hang hook; five seconds unless set. Thread-safe.

@@ -43,6 +43,8 @@ class sync_id;
 struct conn_param;
 
 namespace detail {
+template <class Traits>
+class id_owner; // what cm_id and sync_id share
 struct stop_access; // the gets of cm/stop.hpp and verbs/stop.hpp
 }
 

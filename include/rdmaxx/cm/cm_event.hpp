@@ -135,16 +135,14 @@ public:
     /// connect_request, the new id with it.
     /// @param channel an event_channel: the one that the event came from
     /// @param ec ENOMEM, and the event is still the caller's
-    [[nodiscard]] static cm_event adopt(rdma_cm_event* raw,
-                                        const detail::owner<detail::event_channel_traits>& channel,
+    [[nodiscard]] static cm_event adopt(rdma_cm_event* raw, const detail::owner<detail::event_channel_traits>& channel,
                                         std::error_code& ec) noexcept {
         cm_event event;
         if (raw == nullptr || !channel) {
             detail::assign(ec, {"rdma_get_cm_event", EINVAL, "empty event or channel"});
             return event;
         }
-        const detail::status result =
-            detail::adopt_event(*detail::passkey::block(channel), *raw, event.record_);
+        const detail::status result = detail::adopt_event(*detail::passkey::block(channel), *raw, event.record_);
         detail::assign(ec, result);
         if (!result.failed())
             event.raw_ = raw;
@@ -152,14 +150,10 @@ public:
     }
 
     /// False for an empty event.
-    [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) {
-        return raw_ != nullptr;
-    }
+    [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) { return raw_ != nullptr; }
 
     /// Gives the event back now: std::move(event).ack(). Empty: no effect.
-    void ack() && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") RDMAXX_SET_TYPESTATE(consumed) {
-        end(true);
-    }
+    void ack() && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") RDMAXX_SET_TYPESTATE(consumed) { end(true); }
     /// The same, in the form of all fallible calls; the ack of an event that is held cannot fail.
     void ack(std::error_code& ec) && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown")
         RDMAXX_SET_TYPESTATE(consumed) {
@@ -233,8 +227,8 @@ public:
 
     /// The connection parameters of connect_request, connect_response and established of a connected id.
     /// @throws error EINVAL for an event that has none
-    [[nodiscard]] const rdma_conn_param&
-    conn_param() const& RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+    [[nodiscard]] const rdma_conn_param& conn_param() const& RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed",
+                                                                                                       "unknown") {
         detail::check(has_conn_param());
         return raw_->param.conn;
     }
@@ -251,8 +245,8 @@ public:
     /// established of a datagram id, and of multicast_join. Their private_data is not for use: see
     /// private_data().
     /// @throws error EINVAL for an event that has none
-    [[nodiscard]] const rdma_ud_param&
-    ud_param() const& RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+    [[nodiscard]] const rdma_ud_param& ud_param() const& RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed",
+                                                                                                   "unknown") {
         detail::check(has_ud_param());
         return raw_->param.ud;
     }

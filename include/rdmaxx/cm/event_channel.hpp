@@ -36,8 +36,7 @@ private:
 namespace detail {
 
 #if defined(__cpp_exceptions)
-[[noreturn]] RDMAXX_COLD inline void raise_unexpected(const cm_event_snapshot& event,
-                                                      cm_event_type expected) {
+[[noreturn]] RDMAXX_COLD inline void raise_unexpected(const cm_event_snapshot& event, cm_event_type expected) {
     throw unexpected_event(event, expected);
 }
 #else
@@ -168,8 +167,7 @@ public:
         return expect_until(id, type, detail::deadline::never(), ec);
     }
     template <detail::time_point TimePoint>
-    [[nodiscard]] cm_event expect(cm_id_ref id, cm_event_type type, TimePoint deadline,
-                                  std::error_code& ec) noexcept {
+    [[nodiscard]] cm_event expect(cm_id_ref id, cm_event_type type, TimePoint deadline, std::error_code& ec) noexcept {
         return expect_until(id, type, detail::deadline::at(deadline), ec);
     }
 
@@ -217,21 +215,18 @@ private:
 
     [[nodiscard]] detail::status try_get(cm_event& out) noexcept {
         cm_event event;
-        const detail::status result =
-            detail::get_event(*detail::passkey::block(*this), event.raw_, event.record_);
+        const detail::status result = detail::get_event(*detail::passkey::block(*this), event.raw_, event.record_);
         if (!result.failed())
             out = std::move(event);
         return result;
     }
 
     [[nodiscard]] detail::status get(cm_event& out, detail::deadline until, int stop_fd = -1) noexcept {
-        return detail::retry_until(fd(), until, stop_fd, "rdma_get_cm_event",
-                                   [&]() noexcept { return try_get(out); });
+        return detail::retry_until(fd(), until, stop_fd, "rdma_get_cm_event", [&]() noexcept { return try_get(out); });
     }
 
     [[nodiscard]] static bool is(const cm_event& event, cm_id_ref id, cm_event_type type) noexcept {
-        return event.type() == type &&
-               (type == cm_event_type::connect_request ? event.listen_id() : event.id()) == id;
+        return event.type() == type && (type == cm_event_type::connect_request ? event.listen_id() : event.id()) == id;
     }
 
     [[nodiscard]] cm_event expect_until(cm_id_ref id, cm_event_type type, detail::deadline until) {

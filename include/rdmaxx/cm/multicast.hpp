@@ -45,8 +45,7 @@ private:
         detail::channel_block& channel = id.channel();
         // With the lock held, since the join's event may come, in another thread, before the call returns.
         const detail::mutex_guard guard(channel.lock);
-        const detail::status result =
-            c_join(id.raw, reinterpret_cast<sockaddr*>(&b->address), context, flags);
+        const detail::status result = c_join(id.raw, reinterpret_cast<sockaddr*>(&b->address), context, flags);
         if (result.failed()) {
             delete b;
             return result;
@@ -58,16 +57,14 @@ private:
         return {};
     }
 
-    [[nodiscard]] static detail::status c_join(rdma_cm_id* id, sockaddr* group, void* context,
-                                               mc_join flags) noexcept {
+    [[nodiscard]] static detail::status c_join(rdma_cm_id* id, sockaddr* group, void* context, mc_join flags) noexcept {
 #if RDMAXX_HAS_ESTABLISH
         if (flags != mc_join::full_member) {
             rdma_cm_join_mc_attr_ex attr{};
             attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
             attr.join_flags = static_cast<std::uint32_t>(flags);
             attr.addr = group;
-            return detail::check_errno("rdma_join_multicast_ex",
-                                       ::rdma_join_multicast_ex(id, &attr, context));
+            return detail::check_errno("rdma_join_multicast_ex", ::rdma_join_multicast_ex(id, &attr, context));
         }
 #else
         if (flags != mc_join::full_member)

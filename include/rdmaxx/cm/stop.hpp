@@ -14,15 +14,15 @@ namespace rdmaxx::inline v0 {
 /// eventfd. Errors as event_channel::get_cm_event, and EMFILE.
 [[nodiscard]] inline cm_event get_cm_event(event_channel& channel, const std::stop_token& token) {
     cm_event event;
-    detail::check(detail::stop_access::none(
-        detail::stop_access::get(channel, event, token, detail::deadline::never())));
+    detail::check(
+        detail::stop_access::none(detail::stop_access::get(channel, event, token, detail::deadline::never())));
     return event;
 }
 [[nodiscard]] inline cm_event get_cm_event(event_channel& channel, const std::stop_token& token,
                                            std::error_code& ec) noexcept {
     cm_event event;
-    detail::assign(ec, detail::stop_access::none(
-                           detail::stop_access::get(channel, event, token, detail::deadline::never())));
+    detail::assign(
+        ec, detail::stop_access::none(detail::stop_access::get(channel, event, token, detail::deadline::never())));
     return event;
 }
 

@@ -119,9 +119,7 @@ struct id_block : block<rdma_cm_id, 6> {
     bool connecting = false; ///< connect or accept succeeded
     bool disconnected = false;
 
-    [[nodiscard]] channel_block& channel() noexcept {
-        return *static_cast<channel_block*>(parents[channel_pin].get());
-    }
+    [[nodiscard]] channel_block& channel() noexcept { return *static_cast<channel_block*>(parents[channel_pin].get()); }
 };
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -174,8 +172,7 @@ inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX
 }
 
 /// A record for the next event, so that an event once got is never lost to a failed allocation.
-[[nodiscard]] inline event_record* reserve_record(channel_block& channel) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
+[[nodiscard]] inline event_record* reserve_record(channel_block& channel) noexcept RDMAXX_REQUIRES(channel.lock) {
     if (channel.spare == nullptr)
         channel.spare = new (std::nothrow) event_record;
     return channel.spare;
@@ -183,8 +180,7 @@ inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX
 
 /// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside
 /// the library, which destroy_qp must not do at the same time.
-[[nodiscard]] inline status get_event(channel_block& channel, rdma_cm_event*& event,
-                                      event_record*& record) noexcept {
+[[nodiscard]] inline status get_event(channel_block& channel, rdma_cm_event*& event, event_record*& record) noexcept {
     const mutex_guard guard(channel.lock);
     for (;;) {
         event_record* reserved = reserve_record(channel);
@@ -251,9 +247,8 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
     return false;
 }
 
-[[nodiscard]] inline hang_report report_of(const channel_block& channel, const event_filter& of,
-                                           const char* call, std::int64_t waited_ns) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
+[[nodiscard]] inline hang_report report_of(const channel_block& channel, const event_filter& of, const char* call,
+                                           std::int64_t waited_ns) noexcept RDMAXX_REQUIRES(channel.lock) {
     hang_report report{call, of.id, waited_ns / 1'000'000, 0, {}};
     for (const event_record* r = channel.held; r != nullptr; r = r->next) {
         if (!of.matches(*r))
@@ -267,8 +262,8 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
 }
 
 /// Sleeps until no such event is held. Tells the hang hook once; EDEADLK when that gives the object up.
-[[nodiscard]] inline status wait_for_acks(channel_block& channel, const event_filter& of,
-                                          const char* call) noexcept RDMAXX_REQUIRES(channel.lock) {
+[[nodiscard]] inline status wait_for_acks(channel_block& channel, const event_filter& of, const char* call) noexcept
+    RDMAXX_REQUIRES(channel.lock) {
     if (!holds_event(channel, of))
         return {};
     const std::int64_t start = monotonic_now();
@@ -403,8 +398,7 @@ struct multicast_traits {
         const mutex_guard guard(channel.lock);
         if (b.id == nullptr)
             return {}; // the id went first, and left the group
-        if (const status result =
-                wait_for_acks(channel, {b.id->raw, true, b.context}, "rdma_leave_multicast");
+        if (const status result = wait_for_acks(channel, {b.id->raw, true, b.context}, "rdma_leave_multicast");
             result.failed())
             return result;
         return b.id != nullptr ? leave(*b.id, b) : status{};

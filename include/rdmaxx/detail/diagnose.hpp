@@ -27,8 +27,7 @@ public:
         if (handle == nullptr)
             return -1;
         int count = 0;
-        while (const dirent* entry =
-                   ::readdir(handle)) // NOLINT(concurrency-mt-unsafe): one stream, one thread
+        while (const dirent* entry = ::readdir(handle)) // NOLINT(concurrency-mt-unsafe): one stream, one thread
             if (entry->d_name[0] != '.' && std::strncmp(entry->d_name, prefix, std::strlen(prefix)) == 0)
                 ++count;
         ::closedir(handle);
@@ -73,10 +72,9 @@ public:
         if (limit.rlim_cur != RLIM_INFINITY)
             now = std::to_string(static_cast<std::uint64_t>(limit.rlim_cur) / 1024) + " KiB";
         add("Registered memory and queues are locked in RAM. RLIMIT_MEMLOCK (ulimit -l) is " + now +
-            (limit.rlim_cur != RLIM_INFINITY
-                 ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
-                   "program CAP_IPC_LOCK."
-                 : ", so it is not the reason, unless a cgroup has its own limit."));
+            (limit.rlim_cur != RLIM_INFINITY ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
+                                               "program CAP_IPC_LOCK."
+                                             : ", so it is not the reason, unless a cgroup has its own limit."));
     }
 
     void open_files() {
@@ -97,8 +95,7 @@ private:
 
 [[nodiscard]] inline std::string diagnose_errno(int value, const char* call) {
     diagnosis d;
-    const bool address =
-        is_call(call, "rdma_resolve") || is_call(call, "rdma_bind") || is_call(call, "rdma_get_cm");
+    const bool address = is_call(call, "rdma_resolve") || is_call(call, "rdma_bind") || is_call(call, "rdma_get_cm");
     switch (value) {
     case ENODEV:
         if (address && diagnosis::entries("/sys/class/infiniband", "") > 0)
@@ -120,8 +117,7 @@ private:
     case ENFILE: d.open_files(); break;
     case ENOMEM:
         if (is_call(call, "ibv_post"))
-            d.add(
-                "The queue is full: poll the CQ for a signaled request that has completed, and post again.");
+            d.add("The queue is full: poll the CQ for a signaled request that has completed, and post again.");
         else
             d.locked_memory();
         break;

@@ -48,8 +48,7 @@ inline void release(node* n) noexcept {
 [[nodiscard]] inline bool try_retain(node* n) noexcept {
     unsigned count = __atomic_load_n(&n->count, __ATOMIC_RELAXED);
     while (count != 0)
-        if (__atomic_compare_exchange_n(&n->count, &count, count + 1, true, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&n->count, &count, count + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             return true;
     return false;
 }
@@ -183,10 +182,8 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
 
     /// The non-owning handle, from an owner that stays.
-    operator ref_type() const& noexcept {
-        return ref_type(raw_);
-    }                                     // NOLINT(*-explicit-*): an owner is a ref and more
-    operator ref_type() const&& = delete; // NOLINT(*-explicit-*)
+    operator ref_type() const& noexcept { return ref_type(raw_); } // NOLINT(*-explicit-*): an owner is a ref and more
+    operator ref_type() const&& = delete;                          // NOLINT(*-explicit-*)
 
     /// Ends the object now and reports what the destructor could only hand to the hook. An empty owner: no
     /// effect.

@@ -85,9 +85,7 @@ public:
         const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
         return posted(first, error, bad, c_post_recv_name(this->native_handle()), ec);
     }
-    std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept {
-        return post_recv(first, ec);
-    }
+    std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept { return post_recv(first, ec); }
 
     [[nodiscard]] int try_post_recv(ibv_recv_wr& first) const noexcept {
         ibv_recv_wr* bad = nullptr;

@@ -34,8 +34,7 @@ enum class wake { readable, timed_out, stopped, failed };
 /// Runs `attempt` (a non-blocking get, returning its status) until it does not say EAGAIN, sleeping on `fd`
 /// between. ETIMEDOUT when the deadline passed, ECANCELED when the stop descriptor became readable.
 template <class Attempt>
-[[nodiscard]] status retry_until(int fd, deadline until, int stop_fd, const char* call,
-                                 Attempt attempt) noexcept {
+[[nodiscard]] status retry_until(int fd, deadline until, int stop_fd, const char* call, Attempt attempt) noexcept {
     for (;;) {
         const status result = attempt();
         if (result.value == EINTR)

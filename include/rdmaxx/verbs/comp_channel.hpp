@@ -37,8 +37,7 @@ public:
 
     /// @param device a context, which is kept open, or a context_ref, which must outlive the channel
     explicit comp_channel(detail::parent<ibv_context> device) { detail::check(init(device)); }
-    [[nodiscard]] static comp_channel create(detail::parent<ibv_context> device,
-                                             std::error_code& ec) noexcept {
+    [[nodiscard]] static comp_channel create(detail::parent<ibv_context> device, std::error_code& ec) noexcept {
         comp_channel result;
         detail::assign(ec, result.init(device));
         return result;
@@ -159,8 +158,8 @@ private:
         if (!device)
             return {"ibv_create_comp_channel", EINVAL, "empty context"};
         const detail::status made = make(
-            "ibv_create_comp_channel",
-            [&]() noexcept { return ::ibv_create_comp_channel(device.native_handle()); }, device.pin());
+            "ibv_create_comp_channel", [&]() noexcept { return ::ibv_create_comp_channel(device.native_handle()); },
+            device.pin());
         if (made.failed())
             return made;
         return unblock();
@@ -200,8 +199,7 @@ private:
     }
 
     [[nodiscard]] detail::status get(cq_event& out, detail::deadline until, int stop_fd = -1) noexcept {
-        return detail::retry_until(fd(), until, stop_fd, "ibv_get_cq_event",
-                                   [&]() noexcept { return try_get(out); });
+        return detail::retry_until(fd(), until, stop_fd, "ibv_get_cq_event", [&]() noexcept { return try_get(out); });
     }
 
     [[nodiscard]] detail::status do_wait(cq_ref cq, std::span<wc>& completions, detail::deadline until,

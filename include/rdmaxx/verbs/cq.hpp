@@ -114,8 +114,7 @@ private:
             raise(broken(count));
         return static_cast<std::size_t>(count);
     }
-    [[nodiscard]] std::size_t poll_or_error(std::size_t room, ibv_wc* out,
-                                            std::error_code& ec) const noexcept {
+    [[nodiscard]] std::size_t poll_or_error(std::size_t room, ibv_wc* out, std::error_code& ec) const noexcept {
         const int count = ::ibv_poll_cq(this->native_handle(), clipped(room), out);
         if (count < 0) [[unlikely]] {
             assign(ec, broken(count));
@@ -127,8 +126,7 @@ private:
     }
     /// Providers return -1 without errno, or a negative errno.
     [[nodiscard]] RDMAXX_COLD static status broken(int result) noexcept {
-        return {"ibv_poll_cq", result == -1 ? EIO : -result,
-                "the CQ is broken (overrun, or a device failure)"};
+        return {"ibv_poll_cq", result == -1 ? EIO : -result, "the CQ is broken (overrun, or a device failure)"};
     }
 };
 
@@ -180,8 +178,8 @@ public:
 
 private:
     template <class CCall>
-    [[nodiscard]] detail::status enter(detail::parent<ibv_context> device,
-                                       detail::parent<ibv_comp_channel> channel, CCall c_call) noexcept {
+    [[nodiscard]] detail::status enter(detail::parent<ibv_context> device, detail::parent<ibv_comp_channel> channel,
+                                       CCall c_call) noexcept {
         const detail::status result = make("ibv_create_cq", c_call, device.pin(), channel.pin());
         if (!result.failed())
             detail::cq_traits::attach(*detail::passkey::block(*this));
@@ -193,8 +191,7 @@ private:
         if (!device)
             return {"ibv_create_cq", EINVAL, "empty context"};
         return enter(device, channel, [&]() noexcept {
-            return ::ibv_create_cq(device.native_handle(), cqe, nullptr, channel.native_handle(),
-                                   comp_vector);
+            return ::ibv_create_cq(device.native_handle(), cqe, nullptr, channel.native_handle(), comp_vector);
         });
     }
 };

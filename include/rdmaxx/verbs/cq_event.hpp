@@ -32,14 +32,10 @@ public:
     ~cq_event() { do_ack(); }
 
     /// False for an empty event: none was there, or it was acked, merged or moved from.
-    [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) {
-        return raw_ != nullptr;
-    }
+    [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) { return raw_ != nullptr; }
 
     /// The CQ to poll; empty for an empty event.
-    [[nodiscard]] cq_ref cq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        return cq_ref(raw_);
-    }
+    [[nodiscard]] cq_ref cq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") { return cq_ref(raw_); }
 
     /// How many events are in it: one, or more after merging.
     [[nodiscard]] unsigned count() const noexcept { return count_; }
@@ -67,9 +63,7 @@ public:
     }
 
     /// Gives the events back now. C call: ibv_ack_cq_events(3).
-    void ack() && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") RDMAXX_SET_TYPESTATE(consumed) {
-        do_ack();
-    }
+    void ack() && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") RDMAXX_SET_TYPESTATE(consumed) { do_ack(); }
 
 private:
     friend class comp_channel;

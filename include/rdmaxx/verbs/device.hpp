@@ -32,9 +32,7 @@ public:
     }
 
     /// True for iWARP, whose rules differ: the side that connects sends first, no UD, no atomics.
-    [[nodiscard]] bool is_iwarp() const noexcept {
-        return native_handle()->transport_type == IBV_TRANSPORT_IWARP;
-    }
+    [[nodiscard]] bool is_iwarp() const noexcept { return native_handle()->transport_type == IBV_TRANSPORT_IWARP; }
 };
 
 namespace detail {
@@ -89,9 +87,7 @@ public:
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
     [[nodiscard]] iterator begin() const noexcept RDMAXX_LIFETIMEBOUND { return iterator(native_handle()); }
-    [[nodiscard]] iterator end() const noexcept RDMAXX_LIFETIMEBOUND {
-        return iterator(native_handle() + size_);
-    }
+    [[nodiscard]] iterator end() const noexcept RDMAXX_LIFETIMEBOUND { return iterator(native_handle() + size_); }
 
     /// The first device; the list must not be empty.
     [[nodiscard]] device_ref front() const& noexcept RDMAXX_LIFETIMEBOUND { return *begin(); }

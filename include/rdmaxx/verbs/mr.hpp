@@ -73,8 +73,7 @@ struct remote_buffer {
         detail::check(do_part(offset, size, result));
         return result;
     }
-    [[nodiscard]] remote_buffer part(std::size_t offset, std::size_t size,
-                                     std::error_code& ec) const noexcept {
+    [[nodiscard]] remote_buffer part(std::size_t offset, std::size_t size, std::error_code& ec) const noexcept {
         remote_buffer result;
         detail::assign(ec, do_part(offset, size, result));
         return result;
@@ -87,8 +86,7 @@ struct remote_buffer {
         put(out.data() + 8, rkey, 4);
         put(out.data() + 12, length, 4);
     }
-    [[nodiscard]] static constexpr remote_buffer
-    from_bytes(std::span<const std::byte, wire_size> in) noexcept {
+    [[nodiscard]] static constexpr remote_buffer from_bytes(std::span<const std::byte, wire_size> in) noexcept {
         remote_buffer result;
         result.address = get(in.data(), 8);
         result.rkey = static_cast<std::uint32_t>(get(in.data() + 8, 4));
@@ -99,8 +97,7 @@ struct remote_buffer {
     friend bool operator==(const remote_buffer&, const remote_buffer&) noexcept = default;
 
 private:
-    [[nodiscard]] detail::status do_part(std::size_t offset, std::size_t size,
-                                         remote_buffer& out) const noexcept {
+    [[nodiscard]] detail::status do_part(std::size_t offset, std::size_t size, remote_buffer& out) const noexcept {
         if (offset > length || size > length - offset)
             return {"remote_buffer", ERANGE, "the part does not lie inside the peer's buffer"};
         out = *this;
@@ -172,8 +169,7 @@ public:
         check(do_sge(offset, length, result));
         return result;
     }
-    [[nodiscard]] rdmaxx::sge sge(std::size_t offset, std::size_t length,
-                                  std::error_code& ec) const noexcept {
+    [[nodiscard]] rdmaxx::sge sge(std::size_t offset, std::size_t length, std::error_code& ec) const noexcept {
         rdmaxx::sge result;
         assign(ec, do_sge(offset, length, result));
         return result;
@@ -198,8 +194,8 @@ private:
             return {"ibv_sge", ERANGE, "the piece does not lie inside the memory region"};
         if (size > std::numeric_limits<std::uint32_t>::max())
             return {"ibv_sge", ERANGE, "longer than 4 GiB - 1, which is all that an SGE can say"};
-        out = rdmaxx::sge::unchecked(static_cast<const std::byte*>(addr()) + offset,
-                                     static_cast<std::uint32_t>(size), lkey());
+        out = rdmaxx::sge::unchecked(static_cast<const std::byte*>(addr()) + offset, static_cast<std::uint32_t>(size),
+                                     lkey());
         return {};
     }
     [[nodiscard]] status do_remote(remote_buffer& out) const noexcept {

@@ -13,9 +13,7 @@ struct pd_traits {
     using raw_type = ibv_pd;
     using ref_type = pd_ref;
     using block = detail::block<ibv_pd, 1>; // context
-    static status destroy(block& b) noexcept {
-        return check_number("ibv_dealloc_pd", ::ibv_dealloc_pd(b.raw));
-    }
+    static status destroy(block& b) noexcept { return check_number("ibv_dealloc_pd", ::ibv_dealloc_pd(b.raw)); }
 };
 
 /// The operations of pd and pd_ref.
@@ -55,8 +53,7 @@ public:
     /// Takes over a PD that ibv_alloc_pd made; it will be deallocated by ibv_dealloc_pd.
     /// @param pinned what to keep open as long as the PD
     /// @param ec ENOMEM, and the PD is still the caller's
-    [[nodiscard]] static pd adopt(ibv_pd* raw, detail::parent<ibv_context> pinned,
-                                  std::error_code& ec) noexcept {
+    [[nodiscard]] static pd adopt(ibv_pd* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         pd result;
         detail::assign(ec, result.make(
                                "ibv_alloc_pd", [raw]() noexcept { return raw; }, pinned.pin()));

@@ -104,9 +104,7 @@ public:
     qp_init_attr& max_send_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_send_sge, value); }
     qp_init_attr& max_recv_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_sge, value); }
     /// Bytes that send_wr::inlined() may carry. No device tells its limit: EINVAL says that it is too much.
-    qp_init_attr& max_inline_data(std::uint32_t value) noexcept {
-        return set(raw_.cap.max_inline_data, value);
-    }
+    qp_init_attr& max_inline_data(std::uint32_t value) noexcept { return set(raw_.cap.max_inline_data, value); }
     /// Every send request gets a completion, as if each were signaled().
     qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
     /// A shared receive queue that somebody else owns, in place of a receive queue; it must outlive the queue
@@ -119,7 +117,8 @@ public:
 
 private:
     friend class qp;
-    friend class cm_id;
+    template <class>
+    friend class detail::id_owner;
 
     template <class Field, class Value>
     qp_init_attr& set(Field& field, Value value) noexcept {
@@ -150,18 +149,12 @@ public:
         return set(raw_.qp_access_flags, static_cast<decltype(raw_.qp_access_flags)>(detail::bits(value)),
                    IBV_QP_ACCESS_FLAGS);
     }
-    qp_attr& pkey_index(std::uint16_t value) noexcept {
-        return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX);
-    }
+    qp_attr& pkey_index(std::uint16_t value) noexcept { return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX); }
     qp_attr& port_num(std::uint8_t value) noexcept { return set(raw_.port_num, value, IBV_QP_PORT); }
     qp_attr& qkey(std::uint32_t value) noexcept { return set(raw_.qkey, value, IBV_QP_QKEY); }
     qp_attr& ah_attr(const ibv_ah_attr& value) noexcept { return set(raw_.ah_attr, value, IBV_QP_AV); }
-    qp_attr& path_mtu(mtu value) noexcept {
-        return set(raw_.path_mtu, static_cast<ibv_mtu>(value), IBV_QP_PATH_MTU);
-    }
-    qp_attr& dest_qp_num(std::uint32_t value) noexcept {
-        return set(raw_.dest_qp_num, value, IBV_QP_DEST_QPN);
-    }
+    qp_attr& path_mtu(mtu value) noexcept { return set(raw_.path_mtu, static_cast<ibv_mtu>(value), IBV_QP_PATH_MTU); }
+    qp_attr& dest_qp_num(std::uint32_t value) noexcept { return set(raw_.dest_qp_num, value, IBV_QP_DEST_QPN); }
     /// 24 bits.
     qp_attr& rq_psn(std::uint32_t value) noexcept { return set(raw_.rq_psn, value, IBV_QP_RQ_PSN); }
     /// 24 bits.
@@ -175,9 +168,7 @@ public:
         return set(raw_.max_dest_rd_atomic, value, IBV_QP_MAX_DEST_RD_ATOMIC);
     }
     /// 0 to 31, a code of the InfiniBand specification: 12 is 0.64 ms.
-    qp_attr& min_rnr_timer(std::uint8_t value) noexcept {
-        return set(raw_.min_rnr_timer, value, IBV_QP_MIN_RNR_TIMER);
-    }
+    qp_attr& min_rnr_timer(std::uint8_t value) noexcept { return set(raw_.min_rnr_timer, value, IBV_QP_MIN_RNR_TIMER); }
     /// 0 to 31: 4.096 us * 2^value for an answer; 0 is for ever.
     qp_attr& timeout(std::uint8_t value) noexcept { return set(raw_.timeout, value, IBV_QP_TIMEOUT); }
     /// 0 to 7.
@@ -217,9 +208,7 @@ struct qp_traits {
     using raw_type = ibv_qp;
     using ref_type = qp_ref;
     using block = detail::block<ibv_qp, 4>; // pd, send CQ, recv CQ, SRQ
-    static status destroy(block& b) noexcept {
-        return check_number("ibv_destroy_qp", ::ibv_destroy_qp(b.raw));
-    }
+    static status destroy(block& b) noexcept { return check_number("ibv_destroy_qp", ::ibv_destroy_qp(b.raw)); }
 };
 
 /// The operations of qp and qp_ref.
@@ -229,9 +218,7 @@ public:
     using recv_ops<Handle>::recv_ops;
 
     [[nodiscard]] std::uint32_t qp_num() const noexcept { return this->native_handle()->qp_num; }
-    [[nodiscard]] qp_type type() const noexcept {
-        return static_cast<qp_type>(this->native_handle()->qp_type);
-    }
+    [[nodiscard]] qp_type type() const noexcept { return static_cast<qp_type>(this->native_handle()->qp_type); }
     [[nodiscard]] cq_ref send_cq() const noexcept { return cq_ref(this->native_handle()->send_cq); }
     [[nodiscard]] cq_ref recv_cq() const noexcept { return cq_ref(this->native_handle()->recv_cq); }
     /// Empty where the queue pair has a receive queue of its own.
@@ -259,9 +246,7 @@ public:
         const int error = try_post_send(first, bad); // a statement of its own: it sets bad
         return posted(first, error, bad, "ibv_post_send", ec);
     }
-    std::size_t post_send(ibv_send_wr&& first, std::error_code& ec) const noexcept {
-        return post_send(first, ec);
-    }
+    std::size_t post_send(ibv_send_wr&& first, std::error_code& ec) const noexcept { return post_send(first, ec); }
 
     /// The form for hot loops: the cost of the C call.
     /// @return 0 or an errno
@@ -350,8 +335,7 @@ private:
 
     [[nodiscard]] status do_query(qp_info& info) const noexcept {
         constexpr int everything = (IBV_QP_DEST_QPN << 1) - 1;
-        return check_number("ibv_query_qp",
-                            ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
+        return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
     }
 
     /// One marker on each queue: queues keep their order, so when it has completed all before it have.
@@ -371,8 +355,7 @@ private:
         bool recv_done = recv_posted || type() == qp_type::xrc_send;
 
         const auto handle = [&](const wc& completion) {
-            if (completion.qp_num() == qp_num() &&
-                completion.wr_id() == static_cast<const ibv_send_wr&>(send).wr_id)
+            if (completion.qp_num() == qp_num() && completion.wr_id() == static_cast<const ibv_send_wr&>(send).wr_id)
                 send_done = true;
             else if (completion.qp_num() == qp_num() &&
                      completion.wr_id() == static_cast<const ibv_recv_wr&>(recv).wr_id)
@@ -395,8 +378,7 @@ private:
                     return {"ibv_post_recv", error};
                 // Soft-RoCE does not look at receives that are posted in the error state (this one, and the
                 // program's, which may fill the queue) until it is told again.
-                if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE);
-                    again.failed())
+                if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); again.failed())
                     return again;
             }
             bool found = false;
@@ -458,9 +440,9 @@ public:
     [[nodiscard]] static qp adopt(ibv_qp* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> send,
                                   detail::parent<ibv_cq> recv, std::error_code& ec) noexcept {
         qp result;
-        detail::assign(
-            ec, result.make(
-                    "ibv_create_qp", [raw]() noexcept { return raw; }, domain.pin(), send.pin(), recv.pin()));
+        detail::assign(ec,
+                       result.make(
+                           "ibv_create_qp", [raw]() noexcept { return raw; }, domain.pin(), send.pin(), recv.pin()));
         return result;
     }
 
@@ -470,8 +452,8 @@ private:
             return {"ibv_create_qp", EINVAL, "empty PD"};
         ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
         return make(
-            "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); },
-            domain.pin(), attr.send_cq_, attr.recv_cq_, attr.srq_);
+            "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); }, domain.pin(),
+            attr.send_cq_, attr.recv_cq_, attr.srq_);
     }
 };
 

@@ -16,9 +16,7 @@ struct srq_traits {
     using raw_type = ibv_srq;
     using ref_type = srq_ref;
     using block = detail::block<ibv_srq, 1>; // pd
-    static status destroy(block& b) noexcept {
-        return check_number("ibv_destroy_srq", ::ibv_destroy_srq(b.raw));
-    }
+    static status destroy(block& b) noexcept { return check_number("ibv_destroy_srq", ::ibv_destroy_srq(b.raw)); }
 };
 
 /// The operations of srq and srq_ref.
@@ -89,9 +87,7 @@ public:
     /// System call.
     /// @param domain a pd, which is kept, or a pd_ref, which must outlive the queue
     /// @throws error EINVAL for more than the device has, ENOMEM
-    explicit srq(detail::parent<ibv_pd> domain, const srq_init_attr& attr = {}) {
-        detail::check(init(domain, attr));
-    }
+    explicit srq(detail::parent<ibv_pd> domain, const srq_init_attr& attr = {}) { detail::check(init(domain, attr)); }
     [[nodiscard]] static srq create(detail::parent<ibv_pd> domain, const srq_init_attr& attr,
                                     std::error_code& ec) noexcept {
         srq result;
@@ -102,8 +98,7 @@ public:
     /// Takes over a queue that ibv_create_srq made; it will be destroyed by ibv_destroy_srq. Not for the
     /// queue of a cm_id.
     /// @param ec ENOMEM, and the queue is still the caller's
-    [[nodiscard]] static srq adopt(ibv_srq* raw, detail::parent<ibv_pd> domain,
-                                   std::error_code& ec) noexcept {
+    [[nodiscard]] static srq adopt(ibv_srq* raw, detail::parent<ibv_pd> domain, std::error_code& ec) noexcept {
         srq result;
         detail::assign(ec, result.make(
                                "ibv_create_srq", [raw]() noexcept { return raw; }, domain.pin()));
@@ -119,8 +114,7 @@ private:
         c.attr.max_wr = attr.max_wr;
         c.attr.max_sge = attr.max_sge;
         return make(
-            "ibv_create_srq", [&]() noexcept { return ::ibv_create_srq(domain.native_handle(), &c); },
-            domain.pin());
+            "ibv_create_srq", [&]() noexcept { return ::ibv_create_srq(domain.native_handle(), &c); }, domain.pin());
     }
 };
 

@@ -14,15 +14,15 @@ namespace rdmaxx::inline v0 {
 /// eventfd. Errors as comp_channel::get_cq_event, and EMFILE.
 [[nodiscard]] inline cq_event get_cq_event(comp_channel& channel, const std::stop_token& token) {
     cq_event event;
-    detail::check(detail::stop_access::none(
-        detail::stop_access::get(channel, event, token, detail::deadline::never())));
+    detail::check(
+        detail::stop_access::none(detail::stop_access::get(channel, event, token, detail::deadline::never())));
     return event;
 }
 [[nodiscard]] inline cq_event get_cq_event(comp_channel& channel, const std::stop_token& token,
                                            std::error_code& ec) noexcept {
     cq_event event;
-    detail::assign(ec, detail::stop_access::none(
-                           detail::stop_access::get(channel, event, token, detail::deadline::never())));
+    detail::assign(
+        ec, detail::stop_access::none(detail::stop_access::get(channel, event, token, detail::deadline::never())));
     return event;
 }
 

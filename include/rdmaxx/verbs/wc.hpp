@@ -24,9 +24,8 @@ enum class wc_status : int {
     mw_bind_err = IBV_WC_MW_BIND_ERR,
     bad_resp_err = IBV_WC_BAD_RESP_ERR,
     loc_access_err = IBV_WC_LOC_ACCESS_ERR,
-    rem_inv_req_err =
-        IBV_WC_REM_INV_REQ_ERR, ///< the peer found the request invalid: its buffer was too short, ...
-    rem_access_err = IBV_WC_REM_ACCESS_ERR, ///< the rkey does not allow it, or the range is outside
+    rem_inv_req_err = IBV_WC_REM_INV_REQ_ERR, ///< the peer found the request invalid: its buffer was too short, ...
+    rem_access_err = IBV_WC_REM_ACCESS_ERR,   ///< the rkey does not allow it, or the range is outside
     rem_op_err = IBV_WC_REM_OP_ERR,
     retry_exc_err = IBV_WC_RETRY_EXC_ERR,         ///< the peer did not answer: it, or the path to it, is gone
     rnr_retry_exc_err = IBV_WC_RNR_RETRY_EXC_ERR, ///< the peer had no receive posted
@@ -172,8 +171,7 @@ struct wc : private ibv_wc {
     [[nodiscard]] const ibv_wc& raw() const noexcept { return *this; }
     [[nodiscard]] ibv_wc& raw() noexcept { return *this; }
 };
-static_assert(sizeof(wc) == sizeof(ibv_wc) && std::is_standard_layout_v<wc> &&
-              std::is_trivially_copyable_v<wc>);
+static_assert(sizeof(wc) == sizeof(ibv_wc) && std::is_standard_layout_v<wc> && std::is_trivially_copyable_v<wc>);
 
 } // namespace rdmaxx::inline v0
 

@@ -19,8 +19,7 @@ namespace rdmaxx::inline v0 {
 class RDMAXX_EXPORT post_error : public error {
 public:
     post_error(std::error_code code, const char* call, std::size_t index)
-        : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)),
-          index_(index) {}
+        : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)), index_(index) {}
 
     [[nodiscard]] std::size_t index() const noexcept { return index_; }
 
@@ -44,17 +43,14 @@ struct send_wr : ibv_send_wr {
     [[nodiscard]] static send_wr send(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept {
         return {IBV_WR_SEND, sges};
     }
-    [[nodiscard]] static send_wr send(const sge& one RDMAXX_LIFETIMEBOUND) noexcept {
-        return send(span_of(one));
-    }
+    [[nodiscard]] static send_wr send(const sge& one RDMAXX_LIFETIMEBOUND) noexcept { return send(span_of(one)); }
 
     /// Send, with 32 bits (in host byte order here) that the peer's completion carries.
     [[nodiscard]] static send_wr send_with_imm(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
                                                std::uint32_t imm) noexcept {
         return send_wr(IBV_WR_SEND_WITH_IMM, sges).with_imm(imm);
     }
-    [[nodiscard]] static send_wr send_with_imm(const sge& one RDMAXX_LIFETIMEBOUND,
-                                               std::uint32_t imm) noexcept {
+    [[nodiscard]] static send_wr send_with_imm(const sge& one RDMAXX_LIFETIMEBOUND, std::uint32_t imm) noexcept {
         return send_with_imm(span_of(one), imm);
     }
 
@@ -63,8 +59,7 @@ struct send_wr : ibv_send_wr {
                                             const remote_buffer& to) noexcept {
         return send_wr(IBV_WR_RDMA_WRITE, sges).with_remote(to);
     }
-    [[nodiscard]] static send_wr rdma_write(const sge& one RDMAXX_LIFETIMEBOUND,
-                                            const remote_buffer& to) noexcept {
+    [[nodiscard]] static send_wr rdma_write(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& to) noexcept {
         return rdma_write(span_of(one), to);
     }
 
@@ -73,8 +68,8 @@ struct send_wr : ibv_send_wr {
                                                      const remote_buffer& to, std::uint32_t imm) noexcept {
         return send_wr(IBV_WR_RDMA_WRITE_WITH_IMM, sges).with_remote(to).with_imm(imm);
     }
-    [[nodiscard]] static send_wr rdma_write_with_imm(const sge& one RDMAXX_LIFETIMEBOUND,
-                                                     const remote_buffer& to, std::uint32_t imm) noexcept {
+    [[nodiscard]] static send_wr rdma_write_with_imm(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& to,
+                                                     std::uint32_t imm) noexcept {
         return rdma_write_with_imm(span_of(one), to, imm);
     }
 
@@ -84,22 +79,20 @@ struct send_wr : ibv_send_wr {
                                            const remote_buffer& from) noexcept {
         return send_wr(IBV_WR_RDMA_READ, sges).with_remote(from);
     }
-    [[nodiscard]] static send_wr rdma_read(const sge& one RDMAXX_LIFETIMEBOUND,
-                                           const remote_buffer& from) noexcept {
+    [[nodiscard]] static send_wr rdma_read(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& from) noexcept {
         return rdma_read(span_of(one), from);
     }
 
     /// Compares 8 bytes at the peer (aligned to 8) with `compare` and, if equal, replaces them by `swap`;
     /// what was there lands in `result`, 8 bytes. Integers are in each host's own byte order.
-    [[nodiscard]] static send_wr atomic_cmp_and_swp(const sge& result RDMAXX_LIFETIMEBOUND,
-                                                    const remote_buffer& at, std::uint64_t compare,
-                                                    std::uint64_t swap) noexcept {
+    [[nodiscard]] static send_wr atomic_cmp_and_swp(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
+                                                    std::uint64_t compare, std::uint64_t swap) noexcept {
         return send_wr(IBV_WR_ATOMIC_CMP_AND_SWP, span_of(result)).with_atomic(at, compare, swap);
     }
 
     /// Adds to 8 bytes at the peer (aligned to 8); what was there lands in `result`, 8 bytes.
-    [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND,
-                                                      const remote_buffer& at, std::uint64_t add) noexcept {
+    [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
+                                                      std::uint64_t add) noexcept {
         return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, span_of(result)).with_atomic(at, add, 0);
     }
 
