@@ -188,8 +188,11 @@ inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX
             return {"rdma_get_cm_event", ENOMEM};
         rdma_cm_event* got = nullptr;
         errno = 0;
-        if (::rdma_get_cm_event(channel.raw, &got) != 0)
+        if (::rdma_get_cm_event(channel.raw, &got) != 0) {
+            if (errno == EINTR)
+                continue;
             return {"rdma_get_cm_event", last_errno()};
+        }
         // -1 is what librdmacm reports when its own part of the work failed: the reason is only in errno,
         // now.
         if (got->status == -1 && errno != 0)

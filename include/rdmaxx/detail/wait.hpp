@@ -37,8 +37,6 @@ template <class Attempt>
 [[nodiscard]] status retry_until(int fd, deadline until, int stop_fd, const char* call, Attempt attempt) noexcept {
     for (;;) {
         const status result = attempt();
-        if (result.value == EINTR)
-            continue;
         if (result.value != EAGAIN)
             return result;
         switch (wait_readable(fd, until, stop_fd)) {

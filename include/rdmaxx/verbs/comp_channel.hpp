@@ -188,8 +188,12 @@ private:
         auto* b = detail::passkey::block(*this);
         ibv_cq* raw = nullptr;
         void* context = nullptr;
-        errno = 0;
-        if (::ibv_get_cq_event(native_handle(), &raw, &context) != 0)
+        int result = 0;
+        do {
+            errno = 0;
+            result = ::ibv_get_cq_event(native_handle(), &raw, &context);
+        } while (result != 0 && errno == EINTR);
+        if (result != 0)
             return {"ibv_get_cq_event", detail::last_errno()};
         const detail::mutex_guard guard(b->lock);
         detail::node* known = b->cqs.find(raw);
