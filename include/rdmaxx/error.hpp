@@ -255,10 +255,14 @@ namespace detail {
 
 struct status {
     const char* call = "";
-    int value = 0;          ///< an errno; 0 is success
-    const char* cause = ""; ///< what rdmaxx found before it would have called C
+    int value = 0;                                 ///< an errno; 0 is success
+    const char* cause = "";                        ///< what rdmaxx found before it would have called C
+    const std::error_category* category = nullptr; ///< null: value is an errno
 
     [[nodiscard]] bool failed() const noexcept { return value != 0; }
+    [[nodiscard]] std::error_code code() const noexcept {
+        return {value, category != nullptr ? *category : std::system_category()};
+    }
 };
 
 /// errno after a call that failed. A library that left none (an unsupported ABI on FreeBSD) still failed.
@@ -294,7 +298,7 @@ struct status {
 
 #if defined(__cpp_exceptions)
 [[noreturn]] RDMAXX_COLD inline void raise(const status& failed, const std::string& subject = {}) {
-    throw error(std::error_code(failed.value, std::system_category()), failed.call, failed.cause, subject);
+    throw error(failed.code(), failed.call, failed.cause, subject);
 }
 #else
 // Without exceptions only the forms that take a std::error_code can be used: using another one does not
@@ -318,14 +322,14 @@ void check(const status& result, const Subject& subject) {
 /// The error_code form. Clearing only what is set: std::error_code's clear() calls into the C++ library.
 inline void assign(std::error_code& ec, const status& result) noexcept {
     if (result.failed())
-        ec.assign(result.value, std::system_category());
+        ec = result.code();
     else if (ec.value() != 0)
         ec.clear();
 }
 
 inline void report_destroy_failure(const status& failed, const void* object) noexcept {
     const destroy_failure_hook hook = __atomic_load_n(&destroy_failure_hook_slot, __ATOMIC_ACQUIRE);
-    hook({failed.call, std::error_code(failed.value, std::system_category()), object});
+    hook({failed.call, failed.code(), object});
 }
 
 [[nodiscard]] inline hang_action report_hang(const hang_report& report) noexcept {

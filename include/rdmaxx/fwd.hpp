@@ -32,6 +32,8 @@ struct recv_wr;
 struct wc;
 struct remote_buffer;
 
+class addrinfo;
+class devices;
 class event_channel;
 class event_channel_ref;
 class cm_event;

@@ -3,13 +3,14 @@
 #define RDMAXX_VERBS_DEVICE_HPP
 
 #include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/pointer_list.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/error.hpp>
 #include <rdmaxx/fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <cstring>
 
 namespace rdmaxx::inline v0 {
 
@@ -53,27 +54,8 @@ struct device_list_traits {
 /// list, not an error. The elements are valid as long as the list; a context keeps its own device.
 ///
 /// C calls: ibv_get_device_list(3), ibv_free_device_list(3). Thread-safe for reading.
-class device_list : public detail::owner<detail::device_list_traits> {
+class device_list : public detail::pointer_list<detail::device_list_traits, device_ref> {
 public:
-    class iterator {
-    public:
-        using value_type = device_ref;
-        using difference_type = std::ptrdiff_t;
-
-        iterator() noexcept = default;
-        explicit iterator(ibv_device** at) noexcept : at_(at) {}
-        [[nodiscard]] device_ref operator*() const noexcept { return device_ref(*at_); }
-        iterator& operator++() noexcept {
-            ++at_;
-            return *this;
-        }
-        iterator operator++(int) noexcept { return iterator(std::exchange(at_, at_ + 1)); }
-        friend bool operator==(const iterator&, const iterator&) noexcept = default;
-
-    private:
-        ibv_device** at_ = nullptr;
-    };
-
     /// Asks for the devices. System call.
     /// @throws error ENOSYS where the kernel has no RDMA support, EPERM, ENOMEM
     device_list() { detail::check(init()); }
@@ -82,16 +64,6 @@ public:
         detail::assign(ec, list.init());
         return list;
     }
-
-    [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-
-    [[nodiscard]] iterator begin() const noexcept RDMAXX_LIFETIMEBOUND { return iterator(native_handle()); }
-    [[nodiscard]] iterator end() const noexcept RDMAXX_LIFETIMEBOUND { return iterator(native_handle() + size_); }
-
-    /// The first device; the list must not be empty.
-    [[nodiscard]] device_ref front() const& noexcept RDMAXX_LIFETIMEBOUND { return *begin(); }
-    device_ref front() const&& = delete;
 
     /// The device of that name, empty if there is none.
     [[nodiscard]] device_ref find(const char* name) const& noexcept RDMAXX_LIFETIMEBOUND {
@@ -106,15 +78,8 @@ private:
     explicit device_list(std::nullptr_t) noexcept {}
 
     [[nodiscard]] detail::status init() noexcept {
-        int count = 0;
-        const detail::status result =
-            make("ibv_get_device_list", [&]() noexcept { return ::ibv_get_device_list(&count); });
-        if (!result.failed())
-            size_ = static_cast<std::size_t>(count);
-        return result;
+        return make("ibv_get_device_list", []() noexcept { return ::ibv_get_device_list(nullptr); });
     }
-
-    std::size_t size_ = 0;
 };
 
 } // namespace rdmaxx::inline v0
