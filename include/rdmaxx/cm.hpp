@@ -11,6 +11,7 @@
 #include <rdmaxx/cm/event_channel.hpp> // IWYU pragma: export
 #include <rdmaxx/cm/event_type.hpp>    // IWYU pragma: export
 #include <rdmaxx/cm/multicast.hpp>     // IWYU pragma: export
+#include <rdmaxx/cm/sync_id.hpp>       // IWYU pragma: export
 #include <rdmaxx/error.hpp>            // IWYU pragma: export
 #include <rdmaxx/version.hpp>          // IWYU pragma: export
 

@@ -68,6 +68,15 @@ class cm_event_snapshot {
 public:
     cm_event_snapshot() noexcept = default;
 
+    explicit cm_event_snapshot(const rdma_cm_event& event) noexcept
+        : type_(static_cast<cm_event_type>(event.event)), status_(event.status), code_(detail::code_of(event)),
+          id_(event.id), listen_id_(type_ == cm_event_type::connect_request ? event.listen_id : nullptr) {
+        const std::span<const std::byte> data = detail::private_data_of(event);
+        size_ = static_cast<std::uint16_t>(data.size());
+        if (!data.empty())
+            std::memcpy(data_, data.data(), data.size());
+    }
+
     [[nodiscard]] cm_event_type type() const noexcept { return type_; }
     [[nodiscard]] int status() const noexcept { return status_; }
     [[nodiscard]] std::error_code code() const noexcept { return code_; }
@@ -87,8 +96,6 @@ public:
     }
 
 private:
-    friend class cm_event;
-
     cm_event_type type_ = cm_event_type::none;
     int status_ = 0;
     std::error_code code_;
@@ -278,19 +285,7 @@ public:
 
     /// A copy that outlives the event.
     [[nodiscard]] cm_event_snapshot snapshot() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        cm_event_snapshot copy;
-        if (raw_ == nullptr)
-            return copy;
-        copy.type_ = type();
-        copy.status_ = raw_->status;
-        copy.code_ = code();
-        copy.id_ = raw_->id;
-        copy.listen_id_ = listen_id().native_handle();
-        const std::span<const std::byte> data = detail::private_data_of(*raw_);
-        copy.size_ = static_cast<std::uint16_t>(data.size());
-        if (!data.empty())
-            std::memcpy(copy.data_, data.data(), data.size());
-        return copy;
+        return raw_ != nullptr ? cm_event_snapshot(*raw_) : cm_event_snapshot();
     }
 
     /// The C event, which stays this object's.

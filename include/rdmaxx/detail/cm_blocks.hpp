@@ -118,12 +118,25 @@ struct id_block : block<rdma_cm_id, 6> {
     id_phase phase = id_phase::made;
     bool connecting = false; ///< connect or accept succeeded
     bool disconnected = false;
+    bool endpoint = false; ///< made by rdma_create_ep, whose twin is rdma_destroy_ep
 
     [[nodiscard]] channel_block& channel() noexcept { return *static_cast<channel_block*>(parents[channel_pin].get()); }
 };
 
 // ---------------------------------------------------------------------------------------------------------------
 // Getting and acking.
+
+/// What an id keeps and where it stands, to another block of the same id: between synchronous and not.
+inline void carry_over(const id_block& from, id_block& to) noexcept {
+    for (const unsigned pin :
+         {id_block::send_cq_pin, id_block::recv_cq_pin, id_block::pd_pin, id_block::srq_pin, id_block::srq_pd_pin})
+        to.parents[pin] = from.parents[pin];
+    to.pd_before = from.pd_before;
+    to.phase = from.phase;
+    to.connecting = from.connecting;
+    to.disconnected = from.disconnected;
+    to.endpoint = from.endpoint;
+}
 
 [[nodiscard]] inline bool is_going(const channel_block& channel, const rdma_cm_id* id) noexcept
     RDMAXX_REQUIRES(channel.lock) {
@@ -321,9 +334,18 @@ inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
     return __atomic_load_n(&id->qp, __ATOMIC_ACQUIRE);
 }
 
+/// A synchronous id has no channel of ours, and no other thread that could be in a get for it.
 [[nodiscard]] inline ibv_qp* exchange_qp(id_block& b, ibv_qp* value) noexcept {
+    if (b.parents[id_block::channel_pin].get() == nullptr)
+        return std::exchange(b.raw->qp, value);
     const mutex_guard guard(b.channel().lock);
     return __atomic_exchange_n(&b.raw->qp, value, __ATOMIC_ACQ_REL);
+}
+
+/// Gets of other threads read id->qp under the channel's lock: passing through it makes what C wrote visible to them.
+inline void publish_qp(id_block& b) noexcept {
+    if (b.parents[id_block::channel_pin].get() != nullptr)
+        const mutex_guard pass(b.channel().lock);
 }
 
 /// Destroys the id's queue pair, if it has one, and lets go of what that pinned. The lock is not held
@@ -429,6 +451,13 @@ struct multicast_traits {
     return destroy_srq_of(b);
 }
 
+[[nodiscard]] inline status destroy_raw(const id_block& b) noexcept {
+    if (!b.endpoint)
+        return check_errno("rdma_destroy_id", ::rdma_destroy_id(b.raw));
+    ::rdma_destroy_ep(b.raw);
+    return {};
+}
+
 /// With no event of the id held, so that the C call does not wait. Memberships go along: their lock is the
 /// channel's.
 [[nodiscard]] inline status migrate(id_block& b, channel_block& to) noexcept {
@@ -447,6 +476,35 @@ struct multicast_traits {
     b.parents[id_block::channel_pin] = keep(&to);
     return {};
 }
+
+/// The same to a channel of librdmacm's own. The id's memberships cannot go along: nobody would get their events.
+[[nodiscard]] inline status migrate_to_sync(id_block& b) noexcept {
+    channel_block& from = b.channel();
+    const mutex_guard guard(from.lock);
+    if (b.groups != nullptr)
+        return {"rdma_migrate_id", EBUSY, "the id has joined a multicast group"};
+    if (const status result = wait_for_acks(from, {b.raw}, "rdma_migrate_id"); result.failed())
+        return result;
+    return check_errno("rdma_migrate_id", ::rdma_migrate_id(b.raw, nullptr));
+}
+
+/// A synchronous id: librdmacm owns its channel and its event, and acks the latter when the id ends.
+struct sync_block : id_block {
+    using id_block::id_block;
+
+    keep listener; ///< of a child until it is accepted or gone: the child's event pins it inside librdmacm
+};
+
+struct sync_id_traits {
+    using raw_type = rdma_cm_id;
+    using ref_type = cm_id_ref;
+    using block = sync_block;
+
+    static status destroy(block& b) noexcept {
+        const status result = destroy_queues_of(b);
+        return result.failed() ? result : destroy_raw(b);
+    }
+};
 
 struct cm_id_traits {
     using raw_type = rdma_cm_id;
@@ -468,7 +526,7 @@ struct cm_id_traits {
         if (result.value == EDEADLK)
             return result; // given up for good: the mark stays, with the block
         if (!result.failed())
-            result = check_errno("rdma_destroy_id", ::rdma_destroy_id(b.raw));
+            result = destroy_raw(b);
         unmark_going(channel, b);
         return result;
     }

@@ -419,9 +419,7 @@ protected:
         b.parents[id_block::pd_pin] = domain.pin();
         b.parents[id_block::srq_pin] = attr.srq_;
         b.pd_before = domain ? pd_before : nullptr;
-        // Gets of other threads read id->qp under this lock: passing through it makes what C wrote visible to
-        // them.
-        const mutex_guard publish(b.channel().lock);
+        publish_qp(b);
         return {};
     }
 

@@ -117,6 +117,7 @@ public:
 
 private:
     friend class qp;
+    friend class sync_id;
     template <class>
     friend class detail::id_owner;
 

@@ -1,0 +1,375 @@
+// rsockets: sockets over RDMA, rsocket(7).
+#ifndef RDMAXX_CM_RSOCKET_HPP
+#define RDMAXX_CM_RSOCKET_HPP
+
+#include <rdmaxx/address.hpp>
+#include <rdmaxx/detail/cm_api.hpp>
+#include <rdmaxx/detail/time.hpp>
+#include <rdmaxx/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <rdma/rsocket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace rdmaxx::inline v0 {
+
+/// A socket over RDMA: the part of librdmacm that ports sockets code. Stream or datagram, with the calls of socket(7);
+/// its number is not a file descriptor, and can be used with these calls only.
+///
+/// Moved-from and closed sockets are empty. Blocking unless set_nonblocking(): then what would block is the error
+/// EAGAIN. A signal may end a call with EINTR, as on sockets. Distinct sockets may be used concurrently; one socket may
+/// be sent on by one thread while another one receives.
+///
+/// In a child process after fork the destructor forgets the socket. C calls: rsocket(7), rclose.
+class rsocket {
+public:
+    /// Empty.
+    rsocket() noexcept = default;
+
+    /// @param domain AF_INET or AF_INET6
+    /// @param type SOCK_STREAM or SOCK_DGRAM
+    /// @throws error ENODEV where there is no RDMA device, EMFILE, ENOTSUP
+    explicit rsocket(int domain, int type = SOCK_STREAM, int protocol = 0) {
+        detail::check(init(domain, type, protocol));
+    }
+    [[nodiscard]] static rsocket create(int domain, int type, int protocol, std::error_code& ec) noexcept {
+        rsocket result;
+        detail::assign(ec, result.init(domain, type, protocol));
+        return result;
+    }
+    /// Takes over a socket that C code made.
+    [[nodiscard]] static rsocket adopt(int socket) noexcept {
+        rsocket result;
+        result.socket_ = socket;
+        return result;
+    }
+
+    rsocket(rsocket&& other) noexcept : socket_(std::exchange(other.socket_, -1)), maker_(other.maker_) {}
+    /// Takes the new socket first, then closes the old one. Self-move changes nothing.
+    rsocket& operator=(rsocket&& other) noexcept {
+        rsocket taken(std::move(other));
+        std::swap(socket_, taken.socket_);
+        std::swap(maker_, taken.maker_);
+        return *this;
+    }
+    rsocket(const rsocket&) = delete;
+    rsocket& operator=(const rsocket&) = delete;
+    /// Closes; a failure goes to the destroy-failure hook. errno is kept. May block until what was sent is delivered.
+    ~rsocket() {
+        const detail::errno_guard guard;
+        if (const detail::status result = do_close(); result.failed())
+            detail::report_destroy_failure(result, nullptr);
+    }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return socket_ >= 0; }
+    /// The number for C calls; -1 when empty.
+    [[nodiscard]] int native_handle() const noexcept { return socket_; }
+    [[nodiscard]] int release() && noexcept { return std::exchange(socket_, -1); }
+
+    void close() { detail::check(do_close()); }
+    void close(std::error_code& ec) noexcept { detail::assign(ec, do_close()); }
+
+    void bind(const address& local) { detail::check(do_bind(local), local); }
+    void bind(const address& local, std::error_code& ec) noexcept { detail::assign(ec, do_bind(local)); }
+
+    void listen(int backlog = 128) { detail::check(checked("rlisten", ::rlisten(socket_, backlog))); }
+    void listen(int backlog, std::error_code& ec) noexcept {
+        detail::assign(ec, checked("rlisten", ::rlisten(socket_, backlog)));
+    }
+
+    /// The next connection. Blocks until there is one.
+    [[nodiscard]] rsocket accept() {
+        rsocket result;
+        detail::check(do_accept(result));
+        return result;
+    }
+    [[nodiscard]] rsocket accept(std::error_code& ec) noexcept {
+        rsocket result;
+        detail::assign(ec, do_accept(result));
+        return result;
+    }
+
+    /// Blocks until connected (EINPROGRESS on a non-blocking socket: rpoll for POLLOUT).
+    void connect(const address& peer) { detail::check(do_connect(peer), peer); }
+    void connect(const address& peer, std::error_code& ec) noexcept { detail::assign(ec, do_connect(peer)); }
+
+    /// @param how SHUT_RD, SHUT_WR, SHUT_RDWR
+    void shutdown(int how) { detail::check(checked("rshutdown", ::rshutdown(socket_, how))); }
+    void shutdown(int how, std::error_code& ec) noexcept {
+        detail::assign(ec, checked("rshutdown", ::rshutdown(socket_, how)));
+    }
+
+    // ---- Data. Each returns the number of bytes, which may be fewer than asked for; 0 from a receive is the end.
+
+    std::size_t send(std::span<const std::byte> data, int flags = 0) {
+        return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags));
+    }
+    std::size_t send(std::span<const std::byte> data, int flags, std::error_code& ec) noexcept {
+        return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags), ec);
+    }
+    [[nodiscard]] std::size_t recv(std::span<std::byte> into, int flags = 0) {
+        return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags));
+    }
+    [[nodiscard]] std::size_t recv(std::span<std::byte> into, int flags, std::error_code& ec) noexcept {
+        return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags), ec);
+    }
+
+    std::size_t sendto(std::span<const std::byte> data, const address& peer, int flags = 0) {
+        return sized("rsendto", c_sendto(data, peer, flags));
+    }
+    std::size_t sendto(std::span<const std::byte> data, const address& peer, int flags, std::error_code& ec) noexcept {
+        return sized("rsendto", c_sendto(data, peer, flags), ec);
+    }
+    /// @param from filled with the sender
+    [[nodiscard]] std::size_t recvfrom(std::span<std::byte> into, address& from, int flags = 0) {
+        return sized("rrecvfrom", c_recvfrom(into, from, flags));
+    }
+    [[nodiscard]] std::size_t recvfrom(std::span<std::byte> into, address& from, int flags,
+                                       std::error_code& ec) noexcept {
+        return sized("rrecvfrom", c_recvfrom(into, from, flags), ec);
+    }
+
+    std::size_t sendmsg(const msghdr& message, int flags = 0) {
+        return sized("rsendmsg", ::rsendmsg(socket_, &message, flags));
+    }
+    std::size_t sendmsg(const msghdr& message, int flags, std::error_code& ec) noexcept {
+        return sized("rsendmsg", ::rsendmsg(socket_, &message, flags), ec);
+    }
+    [[nodiscard]] std::size_t recvmsg(msghdr& message, int flags = 0) {
+        return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags));
+    }
+    [[nodiscard]] std::size_t recvmsg(msghdr& message, int flags, std::error_code& ec) noexcept {
+        return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags), ec);
+    }
+
+    std::size_t write(std::span<const std::byte> data) {
+        return sized("rwrite", ::rwrite(socket_, data.data(), data.size()));
+    }
+    std::size_t write(std::span<const std::byte> data, std::error_code& ec) noexcept {
+        return sized("rwrite", ::rwrite(socket_, data.data(), data.size()), ec);
+    }
+    [[nodiscard]] std::size_t read(std::span<std::byte> into) {
+        return sized("rread", ::rread(socket_, into.data(), into.size()));
+    }
+    [[nodiscard]] std::size_t read(std::span<std::byte> into, std::error_code& ec) noexcept {
+        return sized("rread", ::rread(socket_, into.data(), into.size()), ec);
+    }
+
+    std::size_t writev(std::span<const iovec> data) {
+        return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())));
+    }
+    std::size_t writev(std::span<const iovec> data, std::error_code& ec) noexcept {
+        return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())), ec);
+    }
+    [[nodiscard]] std::size_t readv(std::span<const iovec> into) {
+        return sized("rreadv", ::rreadv(socket_, into.data(), static_cast<int>(into.size())));
+    }
+    [[nodiscard]] std::size_t readv(std::span<const iovec> into, std::error_code& ec) noexcept {
+        return sized("rreadv", ::rreadv(socket_, into.data(), static_cast<int>(into.size())), ec);
+    }
+
+    // ---- Memory that the peer may write into.
+
+    /// Lets the peer write into `memory`, which must stay until iounmap(), by iowrite() at an offset.
+    /// @param prot PROT_WRITE
+    /// @param offset the one to use, or -1 for one of the library's choice
+    /// @return the offset that the peer uses
+    /// @throws error ENOTSUP unless iomap_size() was raised before connecting
+    [[nodiscard]] off_t iomap(std::span<std::byte> memory, int prot = PROT_WRITE, int flags = 0, off_t offset = -1) {
+        const off_t result = ::riomap(socket_, memory.data(), memory.size(), prot, flags, offset);
+        detail::check(checked("riomap", result < 0 ? -1 : 0));
+        return result;
+    }
+    [[nodiscard]] off_t iomap(std::span<std::byte> memory, int prot, int flags, off_t offset,
+                              std::error_code& ec) noexcept {
+        const off_t result = ::riomap(socket_, memory.data(), memory.size(), prot, flags, offset);
+        detail::assign(ec, checked("riomap", result < 0 ? -1 : 0));
+        return result;
+    }
+    void iounmap(std::span<std::byte> memory) {
+        detail::check(checked("riounmap", ::riounmap(socket_, memory.data(), memory.size())));
+    }
+    void iounmap(std::span<std::byte> memory, std::error_code& ec) noexcept {
+        detail::assign(ec, checked("riounmap", ::riounmap(socket_, memory.data(), memory.size())));
+    }
+    /// Writes into memory that the peer has mapped at `offset`.
+    std::size_t iowrite(std::span<const std::byte> data, off_t offset, int flags = 0) {
+        return sized("riowrite", static_cast<ssize_t>(::riowrite(socket_, data.data(), data.size(), offset, flags)));
+    }
+    std::size_t iowrite(std::span<const std::byte> data, off_t offset, int flags, std::error_code& ec) noexcept {
+        return sized("riowrite", static_cast<ssize_t>(::riowrite(socket_, data.data(), data.size(), offset, flags)),
+                     ec);
+    }
+
+    // ---- Names and options.
+
+    [[nodiscard]] address local_address() const { return named("rgetsockname", ::rgetsockname); }
+    [[nodiscard]] address local_address(std::error_code& ec) const noexcept {
+        return named("rgetsockname", ::rgetsockname, ec);
+    }
+    [[nodiscard]] address peer_address() const { return named("rgetpeername", ::rgetpeername); }
+    [[nodiscard]] address peer_address(std::error_code& ec) const noexcept {
+        return named("rgetpeername", ::rgetpeername, ec);
+    }
+
+    /// SOL_SOCKET, IPPROTO_TCP, IPPROTO_IPV6 or SOL_RDMA (RDMA_SQSIZE, RDMA_RQSIZE, RDMA_INLINE, RDMA_IOMAPSIZE,
+    /// RDMA_ROUTE), for an option whose value is an int or a struct.
+    template <class Value>
+    void setsockopt(int level, int name, const Value& value) {
+        detail::check(checked("rsetsockopt", ::rsetsockopt(socket_, level, name, &value, sizeof value)));
+    }
+    template <class Value>
+    void setsockopt(int level, int name, const Value& value, std::error_code& ec) noexcept {
+        detail::assign(ec, checked("rsetsockopt", ::rsetsockopt(socket_, level, name, &value, sizeof value)));
+    }
+    template <class Value = int>
+    [[nodiscard]] Value getsockopt(int level, int name) const {
+        Value value{};
+        socklen_t size = sizeof value;
+        detail::check(checked("rgetsockopt", ::rgetsockopt(socket_, level, name, &value, &size)));
+        return value;
+    }
+    template <class Value = int>
+    [[nodiscard]] Value getsockopt(int level, int name, std::error_code& ec) const noexcept {
+        Value value{};
+        socklen_t size = sizeof value;
+        detail::assign(ec, checked("rgetsockopt", ::rgetsockopt(socket_, level, name, &value, &size)));
+        return value;
+    }
+
+    /// How many iomap()s the peer may have; before connecting. 0 unless set.
+    void iomap_size(int count) { setsockopt(SOL_RDMA, RDMA_IOMAPSIZE, count); }
+    void iomap_size(int count, std::error_code& ec) noexcept { setsockopt(SOL_RDMA, RDMA_IOMAPSIZE, count, ec); }
+
+    /// Sets or clears O_NONBLOCK, and leaves the other flags. C call: rfcntl.
+    void set_nonblocking(bool value = true) { detail::check(do_set_nonblocking(value)); }
+    void set_nonblocking(bool value, std::error_code& ec) noexcept { detail::assign(ec, do_set_nonblocking(value)); }
+
+private:
+    [[nodiscard]] static detail::status checked(const char* call, int result) noexcept {
+        return detail::check_errno(call, result);
+    }
+    [[nodiscard]] static std::size_t sized(const char* call, ssize_t result) {
+        if (result < 0)
+            detail::raise({call, detail::last_errno()});
+        return static_cast<std::size_t>(result);
+    }
+    [[nodiscard]] static std::size_t sized(const char* call, ssize_t result, std::error_code& ec) noexcept {
+        detail::assign(ec, {call, result < 0 ? detail::last_errno() : 0});
+        return result < 0 ? 0 : static_cast<std::size_t>(result);
+    }
+
+    template <class CCall>
+    [[nodiscard]] detail::status c_name(const char* call, CCall c_call, address& out) const noexcept {
+        sockaddr_storage storage{};
+        socklen_t size = sizeof storage;
+        const detail::status result = checked(call, c_call(socket_, reinterpret_cast<sockaddr*>(&storage), &size));
+        if (!result.failed())
+            out = address(reinterpret_cast<const sockaddr*>(&storage));
+        return result;
+    }
+    template <class CCall>
+    [[nodiscard]] address named(const char* call, CCall c_call) const {
+        address result;
+        detail::check(c_name(call, c_call, result));
+        return result;
+    }
+    template <class CCall>
+    [[nodiscard]] address named(const char* call, CCall c_call, std::error_code& ec) const noexcept {
+        address result;
+        detail::assign(ec, c_name(call, c_call, result));
+        return result;
+    }
+
+    [[nodiscard]] detail::status init(int domain, int type, int protocol) noexcept {
+        errno = 0;
+        socket_ = ::rsocket(domain, type, protocol);
+        return {"rsocket", socket_ < 0 ? detail::last_errno() : 0};
+    }
+    [[nodiscard]] detail::status do_close() noexcept {
+        const int socket = std::exchange(socket_, -1);
+        if (socket < 0 || maker_ != ::getpid())
+            return {};
+        return checked("rclose", ::rclose(socket));
+    }
+    [[nodiscard]] detail::status do_bind(const address& local) noexcept {
+        return checked("rbind", ::rbind(socket_, local.data(), static_cast<socklen_t>(local.size())));
+    }
+    [[nodiscard]] detail::status do_connect(const address& peer) noexcept {
+        return checked("rconnect", ::rconnect(socket_, peer.data(), static_cast<socklen_t>(peer.size())));
+    }
+    [[nodiscard]] detail::status do_accept(rsocket& out) const noexcept {
+        const int accepted = ::raccept(socket_, nullptr, nullptr);
+        if (accepted < 0)
+            return {"raccept", detail::last_errno()};
+        out = adopt(accepted);
+        return {};
+    }
+    [[nodiscard]] ssize_t c_sendto(std::span<const std::byte> data, const address& peer, int flags) noexcept {
+        return ::rsendto(socket_, data.data(), data.size(), flags, peer.data(), static_cast<socklen_t>(peer.size()));
+    }
+    [[nodiscard]] ssize_t c_recvfrom(std::span<std::byte> into, address& from, int flags) noexcept {
+        sockaddr_storage storage{};
+        socklen_t size = sizeof storage;
+        const ssize_t result =
+            ::rrecvfrom(socket_, into.data(), into.size(), flags, reinterpret_cast<sockaddr*>(&storage), &size);
+        if (result >= 0)
+            from = address(reinterpret_cast<const sockaddr*>(&storage));
+        return result;
+    }
+    [[nodiscard]] detail::status do_set_nonblocking(bool value) noexcept {
+        const int flags = ::rfcntl(socket_, F_GETFL);
+        if (flags < 0)
+            return {"rfcntl", detail::last_errno()};
+        return checked("rfcntl", ::rfcntl(socket_, F_SETFL, value ? flags | O_NONBLOCK : flags & ~O_NONBLOCK));
+    }
+
+    int socket_ = -1;
+    pid_t maker_ = ::getpid();
+};
+
+/// Waits until one of the sockets is ready: struct pollfd with native_handle()s, and descriptors of the system, may be
+/// mixed. C call: rpoll.
+/// @param timeout any std::chrono::duration, in steps of a millisecond; hours::max() is for ever
+/// @return how many are ready, 0 when the time passed
+template <detail::duration Duration>
+[[nodiscard]] std::size_t rpoll(std::span<pollfd> sockets, Duration timeout, std::error_code& ec) noexcept {
+    const std::int64_t ns = detail::nanoseconds(timeout);
+    const int ms = ns == detail::forever ? -1 : detail::milliseconds(timeout);
+    const int result = ::rpoll(sockets.data(), static_cast<nfds_t>(sockets.size()), ms);
+    detail::assign(ec, {"rpoll", result < 0 ? detail::last_errno() : 0});
+    return result < 0 ? 0 : static_cast<std::size_t>(result);
+}
+template <detail::duration Duration>
+[[nodiscard]] std::size_t rpoll(std::span<pollfd> sockets, Duration timeout) {
+    std::error_code ec;
+    const std::size_t result = rpoll(sockets, timeout, ec);
+    detail::check({"rpoll", ec.value()});
+    return result;
+}
+
+/// C call: rselect. `timeout` null is for ever. Numbers from FD_SETSIZE on do not fit: prefer rpoll.
+[[nodiscard]] inline std::size_t rselect(int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                                         timeval* timeout, std::error_code& ec) noexcept {
+    const int result = ::rselect(nfds, readable, writable, exceptional, timeout);
+    detail::assign(ec, {"rselect", result < 0 ? detail::last_errno() : 0});
+    return result < 0 ? 0 : static_cast<std::size_t>(result);
+}
+[[nodiscard]] inline std::size_t rselect(int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                                         timeval* timeout) {
+    std::error_code ec;
+    const std::size_t result = rselect(nfds, readable, writable, exceptional, timeout, ec);
+    detail::check({"rselect", ec.value()});
+    return result;
+}
+
+} // namespace rdmaxx::inline v0
+
+#endif
