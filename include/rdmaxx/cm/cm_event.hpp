@@ -270,7 +270,7 @@ public:
     /// otherwise.
     template <class T>
     [[nodiscard]] T* multicast_context() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        if (raw_ == nullptr || !record_->is_multicast())
+        if (raw_ == nullptr || !record_->grouped)
             return nullptr;
         return static_cast<T*>(const_cast<void*>(raw_->param.ud.private_data));
     }
@@ -305,7 +305,8 @@ private:
             return {"take_id", EINVAL, "only a connect_request brings a new id"};
         if (record_->id_taken)
             return {"take_id", EINVAL, "the new id was taken already"};
-        const detail::status result = out.take(raw_->id, record_->channel, detail::id_phase::request);
+        const detail::status result =
+            out.take(raw_->id, static_cast<detail::channel_block*>(record_->source), detail::id_phase::request);
         record_->id_taken = !result.failed();
         return result;
     }

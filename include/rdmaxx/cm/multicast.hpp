@@ -44,7 +44,7 @@ private:
         b->context = context;
         detail::channel_block& channel = id.channel();
         // With the lock held, since the join's event may come, in another thread, before the call returns.
-        const detail::mutex_guard guard(channel.lock);
+        const detail::mutex_guard guard(channel.events.lock);
         const detail::status result = c_join(id.raw, reinterpret_cast<sockaddr*>(&b->address), context, flags);
         if (result.failed()) {
             delete b;

@@ -9,6 +9,7 @@
 #include <rdmaxx/cm/event_type.hpp>
 #include <rdmaxx/detail/cm_api.hpp>
 #include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/held_events.hpp>
 #include <rdmaxx/detail/mutex.hpp>
 #include <rdmaxx/detail/wait.hpp>
 #include <rdmaxx/fwd.hpp>
@@ -17,68 +18,19 @@
 #include <new>
 
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace rdmaxx::inline v0::detail {
-
-/// The number that ps, top and gdb show.
-[[nodiscard]] inline long this_thread_id() noexcept {
-#if defined(SYS_gettid)
-    static thread_local long id = 0; // a system call once a thread, not once an event
-    if (id == 0)
-        id = ::syscall(SYS_gettid);
-    return id;
-#else
-    return static_cast<long>(reinterpret_cast<std::intptr_t>(::pthread_self()));
-#endif
-}
 
 struct channel_block;
 struct id_block;
 struct membership_block;
 
-/// One event that was got and not yet acked.
-struct event_record {
-    event_record* next = nullptr;
-    event_record* previous = nullptr;
-    channel_block* channel = nullptr;
-    rdma_cm_id* pinned = nullptr; ///< whose destroy waits for the ack: the listener for a request
-    const void* group = nullptr;  ///< for a multicast event, the context that its join was given
-    int type = 0;
-    long thread = 0;
-    bool id_taken = false;
-
-    [[nodiscard]] bool is_multicast() const noexcept {
-        return type == RDMA_CM_EVENT_MULTICAST_JOIN || type == RDMA_CM_EVENT_MULTICAST_ERROR;
-    }
-};
-
-/// Which events a call waits for: all of an id, or those of one group that it joined.
-struct event_filter {
-    const rdma_cm_id* id = nullptr;
-    bool of_group = false;
-    const void* group = nullptr;
-
-    [[nodiscard]] bool matches(const event_record& record) const noexcept {
-        return record.pinned == id && (!of_group || (record.is_multicast() && record.group == group));
-    }
-};
-
 struct channel_block : block<rdma_event_channel, 0> {
     using block::block;
-    channel_block(const channel_block&) = delete;
-    channel_block& operator=(const channel_block&) = delete;
-    ~channel_block() {
-        while (spare != nullptr)
-            delete std::exchange(spare, spare->next);
-    }
 
-    mutex lock;
-    condition acked;
-    event_record* held RDMAXX_GUARDED_BY(lock) = nullptr;
-    event_record* spare = nullptr; // guarded as well; the destructor is alone
-    id_block* going RDMAXX_GUARDED_BY(lock) = nullptr;
+    held_events events;
+    id_block* going RDMAXX_GUARDED_BY(events.lock) = nullptr; ///< being destroyed: gets ack their events themselves
     int flags_before = O_NONBLOCK;
 };
 
@@ -139,7 +91,7 @@ inline void carry_over(const id_block& from, id_block& to) noexcept {
 }
 
 [[nodiscard]] inline bool is_going(const channel_block& channel, const rdma_cm_id* id) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
+    RDMAXX_REQUIRES(channel.events.lock) {
     for (const id_block* b = channel.going; b != nullptr; b = b->next_going)
         if (b->raw == id)
             return true;
@@ -160,44 +112,26 @@ inline void swallow(rdma_cm_event* event) noexcept {
     ::rdma_ack_cm_event(event);
 }
 
-inline void link(channel_block& channel, event_record& record, const rdma_cm_event& event) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
-    record.channel = &channel;
-    record.pinned = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
-    record.type = static_cast<int>(event.event);
-    record.group = record.is_multicast() ? event.param.ud.private_data : nullptr;
-    record.thread = this_thread_id();
-    record.id_taken = false;
-    record.previous = nullptr;
-    record.next = channel.held;
-    if (channel.held != nullptr)
-        channel.held->previous = &record;
-    channel.held = &record;
-    retain(&channel);
+/// The listener for a request, whose new id is free of it; else the id.
+[[nodiscard]] inline const rdma_cm_id* pinned_by(const rdma_cm_event& event) noexcept {
+    return event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
 }
 
-inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX_REQUIRES(channel.lock) {
-    (record.previous != nullptr ? record.previous->next : channel.held) = record.next;
-    if (record.next != nullptr)
-        record.next->previous = record.previous;
-    record.next = channel.spare;
-    channel.spare = &record;
+[[nodiscard]] inline event_record& enter(channel_block& channel, const rdma_cm_event& event) noexcept
+    RDMAXX_REQUIRES(channel.events.lock) {
+    const auto type = static_cast<cm_event_type>(event.event);
+    event_record& record = channel.events.enter(channel, pinned_by(event), to_string(type));
+    record.grouped = type == cm_event_type::multicast_join || type == cm_event_type::multicast_error;
+    record.group = record.grouped ? event.param.ud.private_data : nullptr;
+    return record;
 }
 
-/// A record for the next event, so that an event once got is never lost to a failed allocation.
-[[nodiscard]] inline event_record* reserve_record(channel_block& channel) noexcept RDMAXX_REQUIRES(channel.lock) {
-    if (channel.spare == nullptr)
-        channel.spare = new (std::nothrow) event_record;
-    return channel.spare;
-}
-
-/// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside
-/// the library, which destroy_qp must not do at the same time.
+/// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside the library,
+/// which destroy_qp must not do at the same time.
 [[nodiscard]] inline status get_event(channel_block& channel, rdma_cm_event*& event, event_record*& record) noexcept {
-    const mutex_guard guard(channel.lock);
+    const mutex_guard guard(channel.events.lock);
     for (;;) {
-        event_record* reserved = reserve_record(channel);
-        if (reserved == nullptr)
+        if (channel.events.reserve() == nullptr)
             return {"rdma_get_cm_event", ENOMEM};
         rdma_cm_event* got = nullptr;
         errno = 0;
@@ -206,19 +140,15 @@ inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX
                 continue;
             return {"rdma_get_cm_event", last_errno()};
         }
-        // -1 is what librdmacm reports when its own part of the work failed: the reason is only in errno,
-        // now.
+        // -1 is what librdmacm reports when its own part of the work failed: the reason is only in errno, now.
         if (got->status == -1 && errno != 0)
             got->status = -errno;
-        const rdma_cm_id* pinned = got->event == RDMA_CM_EVENT_CONNECT_REQUEST ? got->listen_id : got->id;
-        if (is_going(channel, pinned)) {
+        if (is_going(channel, pinned_by(*got))) {
             swallow(got);
             continue;
         }
-        channel.spare = reserved->next;
-        link(channel, *reserved, *got);
+        record = &enter(channel, *got);
         event = got;
-        record = reserved;
         return {};
     }
 }
@@ -226,28 +156,25 @@ inline void unlink(channel_block& channel, event_record& record) noexcept RDMAXX
 /// Counts an event that C code got.
 [[nodiscard]] inline status adopt_event(channel_block& channel, const rdma_cm_event& event,
                                         event_record*& record) noexcept {
-    const mutex_guard guard(channel.lock);
-    record = reserve_record(channel);
-    if (record == nullptr)
+    const mutex_guard guard(channel.events.lock);
+    if (channel.events.reserve() == nullptr)
         return {"rdma_get_cm_event", ENOMEM};
-    channel.spare = record->next;
-    link(channel, *record, event);
+    record = &enter(channel, event);
     return {};
 }
 
 /// Takes an event off the list; `ack` says whether the C library gets it back here.
 inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noexcept {
     const errno_guard keep_errno;
-    channel_block& channel = *record->channel;
+    auto& channel = *static_cast<channel_block*>(record->source);
     // After fork the lock may be held by a thread that does not exist here, and the event is the parent's.
     if (!channel.foreign_process()) {
         if (ack && event->event == RDMA_CM_EVENT_CONNECT_REQUEST && !record->id_taken)
             destroy_request(event->id);
-        const mutex_guard guard(channel.lock);
+        const mutex_guard guard(channel.events.lock);
         if (ack)
             ::rdma_ack_cm_event(event);
-        unlink(channel, *record);
-        channel.acked.notify_all();
+        channel.events.leave(*record);
     }
     release(&channel);
 }
@@ -255,58 +182,14 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
 // ---------------------------------------------------------------------------------------------------------------
 // Destroying.
 
-[[nodiscard]] inline bool holds_event(const channel_block& channel, const event_filter& of) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
-    for (const event_record* r = channel.held; r != nullptr; r = r->next)
-        if (of.matches(*r))
-            return true;
-    return false;
-}
-
-[[nodiscard]] inline hang_report report_of(const channel_block& channel, const event_filter& of, const char* call,
-                                           std::int64_t waited_ns) noexcept RDMAXX_REQUIRES(channel.lock) {
-    hang_report report{call, of.id, waited_ns / 1'000'000, 0, {}};
-    for (const event_record* r = channel.held; r != nullptr; r = r->next) {
-        if (!of.matches(*r))
-            continue;
-        if (report.count < hang_report::max_events)
-            report.events[report.count] = {to_string(static_cast<cm_event_type>(r->type)), r->thread,
-                                           r->thread == this_thread_id()};
-        ++report.count;
-    }
-    return report;
-}
-
-/// Sleeps until no such event is held. Tells the hang hook once; EDEADLK when that gives the object up.
-[[nodiscard]] inline status wait_for_acks(channel_block& channel, const event_filter& of, const char* call) noexcept
-    RDMAXX_REQUIRES(channel.lock) {
-    if (!holds_event(channel, of))
-        return {};
-    const std::int64_t start = monotonic_now();
-    deadline report_at = deadline::after_ns(__atomic_load_n(&hang_report_after_ns, __ATOMIC_RELAXED));
-    while (holds_event(channel, of)) {
-        channel.acked.wait_until(channel.lock, report_at);
-        if (report_at.left_ns() != 0 || !holds_event(channel, of))
-            continue;
-        const hang_report report = report_of(channel, of, call, monotonic_now() - start);
-        report_at = deadline::never();
-        channel.lock.unlock();
-        const hang_action action = report_hang(report);
-        channel.lock.lock();
-        if (action == hang_action::leak && holds_event(channel, of))
-            return {call, EDEADLK, "given up: its events are still held"};
-    }
-    return {};
-}
-
 inline void mark_going(id_block& b) noexcept {
     channel_block& channel = b.channel();
-    const mutex_guard guard(channel.lock);
+    const mutex_guard guard(channel.events.lock);
     b.next_going = channel.going;
     channel.going = &b;
 }
 
-inline void unmark_going(channel_block& channel, const id_block& b) noexcept RDMAXX_REQUIRES(channel.lock) {
+inline void unmark_going(channel_block& channel, const id_block& b) noexcept RDMAXX_REQUIRES(channel.events.lock) {
     for (id_block** at = &channel.going; *at != nullptr; at = &(*at)->next_going)
         if (*at == &b) {
             *at = b.next_going;
@@ -338,14 +221,14 @@ inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
 [[nodiscard]] inline ibv_qp* exchange_qp(id_block& b, ibv_qp* value) noexcept {
     if (b.parents[id_block::channel_pin].get() == nullptr)
         return std::exchange(b.raw->qp, value);
-    const mutex_guard guard(b.channel().lock);
+    const mutex_guard guard(b.channel().events.lock);
     return __atomic_exchange_n(&b.raw->qp, value, __ATOMIC_ACQ_REL);
 }
 
 /// Gets of other threads read id->qp under the channel's lock: passing through it makes what C wrote visible to them.
 inline void publish_qp(id_block& b) noexcept {
     if (b.parents[id_block::channel_pin].get() != nullptr)
-        const mutex_guard pass(b.channel().lock);
+        const mutex_guard pass(b.channel().events.lock);
 }
 
 /// Destroys the id's queue pair, if it has one, and lets go of what that pinned. The lock is not held
@@ -420,10 +303,10 @@ struct multicast_traits {
 
     static status destroy(block& b) noexcept {
         channel_block& channel = b.channel();
-        const mutex_guard guard(channel.lock);
+        const mutex_guard guard(channel.events.lock);
         if (b.id == nullptr)
             return {}; // the id went first, and left the group
-        if (const status result = wait_for_acks(channel, {b.id->raw, true, b.context}, "rdma_leave_multicast");
+        if (const status result = channel.events.wait_for_acks({b.id->raw, true, b.context}, "rdma_leave_multicast");
             result.failed())
             return result;
         return b.id != nullptr ? leave(*b.id, b) : status{};
@@ -433,10 +316,10 @@ struct multicast_traits {
 /// An id that ends leaves its groups first: a queue pair that is attached to one cannot be destroyed.
 [[nodiscard]] inline status leave_groups_of(id_block& b) noexcept {
     channel_block& channel = b.channel();
-    const mutex_guard guard(channel.lock);
+    const mutex_guard guard(channel.events.lock);
     if (b.groups == nullptr)
         return {};
-    if (const status result = wait_for_acks(channel, {b.raw}, "rdma_destroy_id"); result.failed())
+    if (const status result = channel.events.wait_for_acks({b.raw}, "rdma_destroy_id"); result.failed())
         return result;
     while (b.groups != nullptr)
         if (const status result = leave(b, *b.groups); result.failed() && !already_gone(result.value))
@@ -465,8 +348,8 @@ struct multicast_traits {
     channel_block& from = b.channel();
     if (&from == &to)
         return {};
-    const mutex_guard guard(from.lock);
-    if (const status result = wait_for_acks(from, {b.raw}, "rdma_migrate_id"); result.failed())
+    const mutex_guard guard(from.events.lock);
+    if (const status result = from.events.wait_for_acks({b.raw}, "rdma_migrate_id"); result.failed())
         return result;
     const status result = check_errno("rdma_migrate_id", ::rdma_migrate_id(b.raw, to.raw));
     if (result.failed())
@@ -480,10 +363,10 @@ struct multicast_traits {
 /// The same to a channel of librdmacm's own. The id's memberships cannot go along: nobody would get their events.
 [[nodiscard]] inline status migrate_to_sync(id_block& b) noexcept {
     channel_block& from = b.channel();
-    const mutex_guard guard(from.lock);
+    const mutex_guard guard(from.events.lock);
     if (b.groups != nullptr)
         return {"rdma_migrate_id", EBUSY, "the id has joined a multicast group"};
-    if (const status result = wait_for_acks(from, {b.raw}, "rdma_migrate_id"); result.failed())
+    if (const status result = from.events.wait_for_acks({b.raw}, "rdma_migrate_id"); result.failed())
         return result;
     return check_errno("rdma_migrate_id", ::rdma_migrate_id(b.raw, nullptr));
 }
@@ -520,9 +403,9 @@ struct cm_id_traits {
         status result = leave_groups_of(b);
         if (!result.failed())
             result = destroy_queues_of(b);
-        const mutex_guard guard(channel.lock);
+        const mutex_guard guard(channel.events.lock);
         if (!result.failed())
-            result = wait_for_acks(channel, {b.raw}, "rdma_destroy_id");
+            result = channel.events.wait_for_acks({b.raw}, "rdma_destroy_id");
         if (result.value == EDEADLK)
             return result; // given up for good: the mark stays, with the block
         if (!result.failed())
