@@ -13,10 +13,11 @@
 
 namespace rdmaxx::inline v0::detail {
 
+/// Always an index of the chain: 0 where the provider names no request (Soft-RoCE, when the whole call failed).
 template <class Request>
 [[nodiscard]] std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
     std::size_t index = 0;
-    for (const Request* at = &first; at != failed && at != nullptr; at = at->next)
+    for (const Request* at = &first; failed != nullptr && at != failed && at->next != nullptr; at = at->next)
         ++index;
     return index;
 }
