@@ -189,6 +189,59 @@ enum class hang_action {
 /// Told once per destroy that hangs. Must not throw. No lock is held while it runs, so it may ack the event.
 using hang_hook = hang_action (*)(const hang_report&) noexcept;
 
+/// What a program can do about a failure.
+enum class error_class {
+    permanent, ///< the same again will fail again: a bad argument, no permission, a refusal by the peer's program
+    device,    ///< the device, or its driver, is missing or gone: wait for it, then start with new objects
+    transient, ///< later may be better, with a new id: time-outs, nobody listening yet, no resources now
+};
+
+[[nodiscard]] constexpr const char* to_string(error_class value) noexcept {
+    switch (value) {
+    case error_class::permanent: return "permanent";
+    case error_class::device: return "device";
+    case error_class::transient: return "transient";
+    }
+    return "unknown";
+}
+
+/// For policies of reconnecting: see error_class. False codes are transient.
+[[nodiscard]] inline error_class classify(const std::error_code& code) noexcept {
+    constexpr int rejected_by_program = 28;
+    constexpr int sidr_rejected_by_program = 2;
+    if (code.category() == reject_category())
+        return code.value() == rejected_by_program ? error_class::permanent : error_class::transient;
+    if (code.category() == sidr_category())
+        return code.value() == sidr_rejected_by_program ? error_class::permanent : error_class::transient;
+    switch (code.value()) {
+    case ENODEV:
+    case EIO:
+    case ENXIO: return error_class::device;
+    case 0:
+    case EAGAIN:
+    case EINTR:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case EBUSY:
+    case ETIMEDOUT:
+    case EADDRINUSE:
+    case EADDRNOTAVAIL:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETRESET:
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case EPROTO: // another event came than the one that was waited for
+        return error_class::transient;
+    default: return error_class::permanent;
+    }
+}
+
 /// The likely causes of a failure on this machine, a sentence a line, for people: is there a device, are its
 /// nodes there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the
 /// limits; empty where nothing is known. Not for hot paths.

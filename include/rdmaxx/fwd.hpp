@@ -7,6 +7,7 @@ namespace rdmaxx::inline v0 {
 class address;
 class error;
 
+class async_event;
 class device_ref;
 class device_list;
 class context;
@@ -46,8 +47,9 @@ struct conn_param;
 
 namespace detail {
 template <class Traits>
-class id_owner; // what cm_id and sync_id share
-struct stop_access; // the gets of cm/stop.hpp and verbs/stop.hpp
+class id_owner;      // what cm_id and sync_id share
+struct async_access; // the gets of async_event
+struct stop_access;  // the gets of cm/stop.hpp and verbs/stop.hpp
 }
 
 } // namespace rdmaxx::inline v0

@@ -35,6 +35,8 @@ private:
 
 namespace detail {
 
+[[nodiscard]] inline bool wait_disconnected(event_channel& channel, cm_id_ref id, deadline until) noexcept;
+
 #if defined(__cpp_exceptions)
 [[noreturn]] RDMAXX_COLD inline void raise_unexpected(const cm_event_snapshot& event, cm_event_type expected) {
     throw unexpected_event(event, expected);
@@ -187,6 +189,13 @@ public:
 
 private:
     friend detail::stop_access;
+    friend bool detail::wait_disconnected(event_channel& channel, cm_id_ref id, detail::deadline until) noexcept;
+
+    [[nodiscard]] cm_event get_until(detail::deadline until, std::error_code& ec) noexcept {
+        cm_event event;
+        detail::assign(ec, none(get(event, until), ETIMEDOUT));
+        return event;
+    }
 
     [[nodiscard]] detail::status init() noexcept {
         const detail::status made = make("rdma_create_event_channel", ::rdma_create_event_channel);
@@ -252,6 +261,31 @@ private:
     }
 };
 
+namespace detail {
+
+/// False when the deadline passed first. What ends a connection in any way counts.
+[[nodiscard]] inline bool wait_disconnected(event_channel& channel, cm_id_ref id, deadline until) noexcept {
+    for (;;) {
+        std::error_code ec;
+        const cm_event event = channel.get_until(until, ec);
+        if (ec || !event)
+            return false;
+        if (event.id() != id)
+            continue;
+        switch (event.type()) {
+        case cm_event_type::disconnected:
+        case cm_event_type::timewait_exit:
+        case cm_event_type::device_removal:
+        case cm_event_type::unreachable:
+        case cm_event_type::connect_error:
+        case cm_event_type::rejected: return true;
+        default: break;
+        }
+    }
+}
+
+} // namespace detail
+
 /// Address and route in one: resolve_addr, addr_resolved, resolve_route, route_resolved. For a channel of one
 /// flow. Blocks, at most about twice the timeout.
 /// @param timeout any std::chrono::duration, for each of the two steps
@@ -273,6 +307,31 @@ void resolve(event_channel& channel, const cm_id& id, const address& peer, Durat
         id.resolve_route(timeout, ec);
     if (!ec)
         channel.expect_and_ack(id, cm_event_type::route_resolved, ec);
+}
+
+/// Ends a connection within a time: disconnects, waits for the peer to have done so as well, at most so long, and destroys
+/// the id in either case. For a channel of one flow: other events that come meanwhile are acked.
+/// @param timeout any std::chrono::duration
+/// @return whether the peer answered in time; an id that is not connected counts as answered
+/// @param ec of the id's end; the connection's own trouble (a path that is dead) is not an error here
+template <detail::duration Duration>
+bool close(event_channel& channel, cm_id& id, Duration timeout, std::error_code& ec) noexcept {
+    const detail::deadline until = detail::deadline::after(timeout);
+    bool answered = true;
+    if (id) {
+        id.disconnect(ec);
+        answered = ec || detail::wait_disconnected(channel, id, until);
+    }
+    id.close(ec);
+    return answered;
+}
+/// @throws error of the id's end
+template <detail::duration Duration>
+bool close(event_channel& channel, cm_id& id, Duration timeout) {
+    std::error_code ec;
+    const bool answered = close(channel, id, timeout, ec);
+    detail::check({"rdma_destroy_id", ec.value()});
+    return answered;
 }
 
 } // namespace rdmaxx::inline v0

@@ -1,12 +1,10 @@
-// The counts behind the CM events: which events of which id are held, and how an id waits for their end.
-//
-// librdmacm counts too, and its rdma_destroy_id waits without an end and without a word. Here the channel's
-// block lists every event that was handed out, under the channel's lock. A destroy first makes sure that no
-// event of the id is held, can say which ones are, and then makes the C call, which no longer waits.
+// What librdmacm's objects have beside their C pointers: the channel's list of held events, the id's pins and state, the
+// groups that it joined; and how an id gets, acks, migrates and ends without a wait that cannot be told.
 #ifndef RDMAXX_DETAIL_CM_BLOCKS_HPP
 #define RDMAXX_DETAIL_CM_BLOCKS_HPP
 
 #include <rdmaxx/cm/event_type.hpp>
+#include <rdmaxx/detail/async_blocks.hpp>
 #include <rdmaxx/detail/cm_api.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/held_events.hpp>
@@ -237,7 +235,8 @@ inline void publish_qp(id_block& b) noexcept {
     ibv_qp* qp = exchange_qp(b, nullptr);
     if (qp == nullptr)
         return {};
-    const status result = check_number("ibv_destroy_qp", ::ibv_destroy_qp(qp));
+    const status result = destroy_unheld(context_behind(b.parents[id_block::pd_pin].get()), qp, "ibv_destroy_qp",
+                                         [qp]() noexcept { return ::ibv_destroy_qp(qp); });
     if (result.failed() && !already_gone(result.value)) {
         static_cast<void>(exchange_qp(b, qp));
         return result;
@@ -256,7 +255,8 @@ inline void publish_qp(id_block& b) noexcept {
 [[nodiscard]] inline status destroy_srq_of(id_block& b) noexcept {
     if (b.raw->srq == nullptr)
         return {};
-    const status result = check_number("ibv_destroy_srq", ::ibv_destroy_srq(b.raw->srq));
+    const status result = destroy_unheld(context_behind(b.parents[id_block::srq_pd_pin].get()), b.raw->srq,
+                                         "ibv_destroy_srq", [&b]() noexcept { return ::ibv_destroy_srq(b.raw->srq); });
     if (result.failed() && !already_gone(result.value))
         return result;
     b.raw->srq = nullptr;

@@ -3,7 +3,9 @@
 #define RDMAXX_VERBS_CONTEXT_HPP
 
 #include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/held_events.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/detail/wait.hpp>
 #include <rdmaxx/verbs/device.hpp>
 
 namespace rdmaxx::inline v0 {
@@ -17,13 +19,23 @@ struct borrowed_context {
     status result;
 };
 
+/// An object that is being destroyed: gets ack its asynchronous events themselves.
+struct going_object {
+    const void* raw = nullptr;
+    going_object* next = nullptr;
+};
+
 struct context_traits {
     using raw_type = ibv_context;
     using ref_type = context_ref;
     struct block : detail::block<ibv_context, 0> {
         using detail::block<ibv_context, 0>::block;
         borrowed_context borrowed; // the twin of the call that made it, where that is not ibv_open_device
+        held_events events;        // asynchronous ones
+        going_object* going RDMAXX_GUARDED_BY(events.lock) = nullptr;
+        int flags_before = O_NONBLOCK; // of the descriptor of asynchronous events
     };
+    static void detach(block& b) noexcept { restore_blocking(b.raw->async_fd, b.flags_before); }
     static status destroy(block& b) noexcept {
         if (b.borrowed.let_go == nullptr)
             return check_number("ibv_close_device", ::ibv_close_device(b.raw));
@@ -129,7 +141,7 @@ public:
     /// @param ec ENOMEM, and the context is still the caller's
     [[nodiscard]] static context adopt(ibv_context* raw, std::error_code& ec) noexcept {
         context result;
-        detail::assign(ec, result.make("ibv_open_device", [raw]() noexcept { return raw; }));
+        detail::assign(ec, result.take(raw));
         return result;
     }
 
@@ -137,7 +149,23 @@ private:
     [[nodiscard]] detail::status init(device_ref device) noexcept {
         if (!device)
             return {"ibv_open_device", ENODEV, "no such device in the list"};
-        return make("ibv_open_device", [&]() noexcept { return ::ibv_open_device(device.native_handle()); });
+        const detail::status made =
+            make("ibv_open_device", [&]() noexcept { return ::ibv_open_device(device.native_handle()); });
+        return made.failed() ? made : unblock();
+    }
+
+    [[nodiscard]] detail::status take(ibv_context* raw) noexcept {
+        const detail::status made = make("ibv_open_device", [raw]() noexcept { return raw; });
+        if (made.failed())
+            return made;
+        const detail::status result = unblock();
+        if (result.failed())
+            static_cast<void>(std::move(*this).release());
+        return result;
+    }
+
+    [[nodiscard]] detail::status unblock() noexcept {
+        return detail::set_nonblocking(async_fd(), detail::passkey::block(*this)->flags_before);
     }
 
     [[nodiscard]] detail::status init(const detail::borrowed_context& borrowed) noexcept {

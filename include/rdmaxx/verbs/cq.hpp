@@ -2,6 +2,7 @@
 #ifndef RDMAXX_VERBS_CQ_HPP
 #define RDMAXX_VERBS_CQ_HPP
 
+#include <rdmaxx/detail/async_blocks.hpp>
 #include <rdmaxx/detail/comp_channel_block.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
@@ -27,7 +28,8 @@ struct cq_traits {
     }
     static status destroy(block& b) noexcept {
         detach(b);
-        const status result = check_number("ibv_destroy_cq", ::ibv_destroy_cq(b.raw));
+        const status result = destroy_unheld(static_cast<context_traits::block*>(b.parents[0].get()), b.raw,
+                                             "ibv_destroy_cq", [&b]() noexcept { return ::ibv_destroy_cq(b.raw); });
         if (result.failed())
             attach(b);
         return result;

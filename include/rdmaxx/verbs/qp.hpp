@@ -3,6 +3,7 @@
 #ifndef RDMAXX_VERBS_QP_HPP
 #define RDMAXX_VERBS_QP_HPP
 
+#include <rdmaxx/detail/async_blocks.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/post.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
@@ -209,7 +210,10 @@ struct qp_traits {
     using raw_type = ibv_qp;
     using ref_type = qp_ref;
     using block = detail::block<ibv_qp, 4>; // pd, send CQ, recv CQ, SRQ
-    static status destroy(block& b) noexcept { return check_number("ibv_destroy_qp", ::ibv_destroy_qp(b.raw)); }
+    static status destroy(block& b) noexcept {
+        return destroy_unheld(context_behind(b.parents[0].get()), b.raw, "ibv_destroy_qp",
+                              [&b]() noexcept { return ::ibv_destroy_qp(b.raw); });
+    }
 };
 
 /// The operations of qp and qp_ref.

@@ -2,6 +2,7 @@
 #ifndef RDMAXX_VERBS_SRQ_HPP
 #define RDMAXX_VERBS_SRQ_HPP
 
+#include <rdmaxx/detail/async_blocks.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/post.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
@@ -16,7 +17,10 @@ struct srq_traits {
     using raw_type = ibv_srq;
     using ref_type = srq_ref;
     using block = detail::block<ibv_srq, 1>; // pd
-    static status destroy(block& b) noexcept { return check_number("ibv_destroy_srq", ::ibv_destroy_srq(b.raw)); }
+    static status destroy(block& b) noexcept {
+        return destroy_unheld(context_behind(b.parents[0].get()), b.raw, "ibv_destroy_srq",
+                              [&b]() noexcept { return ::ibv_destroy_srq(b.raw); });
+    }
 };
 
 /// The operations of srq and srq_ref.

@@ -1,0 +1,313 @@
+// struct ibv_async_event: ibv_get_async_event(3), ibv_ack_async_event(3). One get, one ack.
+#ifndef RDMAXX_VERBS_ASYNC_EVENT_HPP
+#define RDMAXX_VERBS_ASYNC_EVENT_HPP
+
+#include <rdmaxx/detail/async_blocks.hpp>
+#include <rdmaxx/detail/held_events.hpp>
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/detail/wait.hpp>
+#include <rdmaxx/verbs/context.hpp>
+#include <rdmaxx/verbs/cq.hpp>
+#include <rdmaxx/verbs/qp.hpp>
+#include <rdmaxx/verbs/srq.hpp>
+
+#include <utility>
+
+namespace rdmaxx::inline v0 {
+
+/// enum ibv_event_type. The values are those of the C enum, by number where older headers lack the name.
+enum class async_event_type : int {
+    none = -1,                 ///< no event: acked, moved from, or never there
+    cq_err = IBV_EVENT_CQ_ERR, ///< the CQ overran
+    qp_fatal = IBV_EVENT_QP_FATAL,
+    qp_req_err = IBV_EVENT_QP_REQ_ERR,
+    qp_access_err = IBV_EVENT_QP_ACCESS_ERR,
+    comm_est = IBV_EVENT_COMM_EST, ///< see cm_id::notify
+    sq_drained = IBV_EVENT_SQ_DRAINED,
+    path_mig = IBV_EVENT_PATH_MIG,
+    path_mig_err = IBV_EVENT_PATH_MIG_ERR,
+    device_fatal = IBV_EVENT_DEVICE_FATAL,
+    port_active = IBV_EVENT_PORT_ACTIVE,
+    port_err = IBV_EVENT_PORT_ERR,
+    lid_change = IBV_EVENT_LID_CHANGE,
+    pkey_change = IBV_EVENT_PKEY_CHANGE,
+    sm_change = IBV_EVENT_SM_CHANGE,
+    srq_err = IBV_EVENT_SRQ_ERR,
+    srq_limit_reached = IBV_EVENT_SRQ_LIMIT_REACHED,     ///< see srq::arm_limit
+    qp_last_wqe_reached = IBV_EVENT_QP_LAST_WQE_REACHED, ///< not every provider raises it
+    client_reregister = IBV_EVENT_CLIENT_REREGISTER,
+    gid_change = IBV_EVENT_GID_CHANGE,
+    wq_fatal = IBV_EVENT_WQ_FATAL,
+    device_speed_change = 20, // rdma-core 62
+};
+
+/// The enumerator's name; `unknown` for a value that this version does not know.
+[[nodiscard]] constexpr const char* to_string(async_event_type type) noexcept {
+    switch (type) {
+    case async_event_type::none: return "none";
+    case async_event_type::cq_err: return "cq_err";
+    case async_event_type::qp_fatal: return "qp_fatal";
+    case async_event_type::qp_req_err: return "qp_req_err";
+    case async_event_type::qp_access_err: return "qp_access_err";
+    case async_event_type::comm_est: return "comm_est";
+    case async_event_type::sq_drained: return "sq_drained";
+    case async_event_type::path_mig: return "path_mig";
+    case async_event_type::path_mig_err: return "path_mig_err";
+    case async_event_type::device_fatal: return "device_fatal";
+    case async_event_type::port_active: return "port_active";
+    case async_event_type::port_err: return "port_err";
+    case async_event_type::lid_change: return "lid_change";
+    case async_event_type::pkey_change: return "pkey_change";
+    case async_event_type::sm_change: return "sm_change";
+    case async_event_type::srq_err: return "srq_err";
+    case async_event_type::srq_limit_reached: return "srq_limit_reached";
+    case async_event_type::qp_last_wqe_reached: return "qp_last_wqe_reached";
+    case async_event_type::client_reregister: return "client_reregister";
+    case async_event_type::gid_change: return "gid_change";
+    case async_event_type::wq_fatal: return "wq_fatal";
+    case async_event_type::device_speed_change: return "device_speed_change";
+    }
+    return "unknown";
+}
+
+namespace detail {
+
+/// Which member of the C struct's union an event has.
+enum class async_subject { device, port, cq, qp, srq, wq };
+
+[[nodiscard]] constexpr async_subject subject_of(async_event_type type) noexcept {
+    switch (type) {
+    case async_event_type::cq_err: return async_subject::cq;
+    case async_event_type::qp_fatal:
+    case async_event_type::qp_req_err:
+    case async_event_type::qp_access_err:
+    case async_event_type::comm_est:
+    case async_event_type::sq_drained:
+    case async_event_type::path_mig:
+    case async_event_type::path_mig_err:
+    case async_event_type::qp_last_wqe_reached: return async_subject::qp;
+    case async_event_type::srq_err:
+    case async_event_type::srq_limit_reached: return async_subject::srq;
+    case async_event_type::wq_fatal: return async_subject::wq;
+    case async_event_type::port_active:
+    case async_event_type::port_err:
+    case async_event_type::lid_change:
+    case async_event_type::pkey_change:
+    case async_event_type::sm_change:
+    case async_event_type::client_reregister:
+    case async_event_type::gid_change:
+    case async_event_type::device_speed_change: return async_subject::port;
+    default: return async_subject::device;
+    }
+}
+
+/// The address whose destroy waits for the ack; null for events of ports and of the device.
+[[nodiscard]] inline const void* pinned_by(const ibv_async_event& event) noexcept {
+    switch (subject_of(static_cast<async_event_type>(event.event_type))) {
+    case async_subject::cq: return event.element.cq;
+    case async_subject::qp: return event.element.qp;
+    case async_subject::srq: return event.element.srq;
+    case async_subject::wq: return event.element.wq;
+    default: return nullptr;
+    }
+}
+
+} // namespace detail
+
+/// An event of a device, a port or a queue, to be given back with ibv_ack_async_event(3): the destructor does. Move-only.
+///
+/// The object that it is about cannot be destroyed before the ack: copy what is needed, ack, and take locks afterwards. A
+/// destroy that waits for it is reported to the hang hook, if the object was made from owners.
+class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) async_event {
+public:
+    /// Empty.
+    async_event() noexcept RDMAXX_RETURN_TYPESTATE(unknown) {}
+    async_event(async_event&& other) noexcept : raw_(other.raw_), record_(std::exchange(other.record_, nullptr)) {}
+    /// Takes the new event first, then acks the old one. Self-move changes nothing.
+    async_event& operator=(async_event&& other) noexcept {
+        async_event taken(std::move(other));
+        std::swap(raw_, taken.raw_);
+        std::swap(record_, taken.record_);
+        return *this;
+    }
+    async_event(const async_event&) = delete;
+    async_event& operator=(const async_event&) = delete;
+    ~async_event() { end(); }
+
+    [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) {
+        return record_ != nullptr;
+    }
+
+    /// Gives the event back now: std::move(event).ack(). Empty: no effect.
+    void ack() && noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") RDMAXX_SET_TYPESTATE(consumed) { end(); }
+
+    /// What happened; none for an empty event. A value that this version does not know is passed through.
+    [[nodiscard]] async_event_type type() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return record_ != nullptr ? static_cast<async_event_type>(raw_.event_type) : async_event_type::none;
+    }
+
+    // ---- The one that the type has; the others are empty, and port_num() is 0.
+
+    [[nodiscard]] cq_ref cq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::cq) ? cq_ref(raw_.element.cq) : cq_ref();
+    }
+    [[nodiscard]] qp_ref qp() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::qp) ? qp_ref(raw_.element.qp) : qp_ref();
+    }
+    [[nodiscard]] srq_ref srq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::srq) ? srq_ref(raw_.element.srq) : srq_ref();
+    }
+    [[nodiscard]] ibv_wq* wq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::wq) ? raw_.element.wq : nullptr;
+    }
+    /// From 1.
+    [[nodiscard]] int port_num() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::port) ? raw_.element.port_num : 0;
+    }
+
+private:
+    friend struct detail::async_access;
+
+    [[nodiscard]] bool is(detail::async_subject subject) const noexcept {
+        return record_ != nullptr && detail::subject_of(static_cast<async_event_type>(raw_.event_type)) == subject;
+    }
+
+    void end() noexcept {
+        detail::event_record* record = std::exchange(record_, nullptr);
+        if (record == nullptr)
+            return;
+        const detail::errno_guard keep_errno;
+        auto& context = *static_cast<detail::context_traits::block*>(record->source);
+        if (!context.foreign_process()) {
+            const detail::mutex_guard guard(context.events.lock);
+            ::ibv_ack_async_event(&raw_);
+            context.events.leave(*record);
+        }
+        detail::release(&context);
+    }
+
+    ibv_async_event raw_{};
+    detail::event_record* record_ = nullptr;
+};
+
+namespace detail {
+
+struct async_access {
+    /// One try; EAGAIN when there is no event.
+    [[nodiscard]] static status try_get(context& from, async_event& out) noexcept {
+        auto& b = *passkey::block(from);
+        async_event event;
+        {
+            const mutex_guard guard(b.events.lock);
+            if (const status result = locked_get(b, event); result.failed())
+                return result;
+        }
+        out = std::move(event);
+        return {};
+    }
+
+    [[nodiscard]] static status get(context& from, async_event& out, deadline until, int stop_fd = -1) noexcept {
+        return retry_until(from.async_fd(), until, stop_fd, "ibv_get_async_event",
+                           [&]() noexcept { return try_get(from, out); });
+    }
+
+    [[nodiscard]] static status none(const status& result) noexcept {
+        return result.value == EAGAIN || result.value == ETIMEDOUT || result.value == ECANCELED ? status{} : result;
+    }
+
+private:
+    [[nodiscard]] static status locked_get(context_traits::block& b, async_event& event) noexcept
+        RDMAXX_REQUIRES(b.events.lock) {
+        for (;;) {
+            if (b.events.reserve() == nullptr)
+                return {"ibv_get_async_event", ENOMEM};
+            // A context that librdmacm keeps may have a blocking descriptor.
+            if (b.borrowed.let_go != nullptr && wait_readable(b.raw->async_fd, deadline::after_ns(0)) != wake::readable)
+                return {"ibv_get_async_event", EAGAIN};
+            errno = 0;
+            if (::ibv_get_async_event(b.raw, &event.raw_) != 0) {
+                if (errno == EINTR)
+                    continue;
+                return {"ibv_get_async_event", last_errno()};
+            }
+            const void* pinned = pinned_by(event.raw_);
+            if (is_going(b, pinned)) {
+                ::ibv_ack_async_event(&event.raw_);
+                continue;
+            }
+            event.record_ = &b.events.enter(b, pinned, to_string(static_cast<async_event_type>(event.raw_.event_type)));
+            return {};
+        }
+    }
+
+    [[nodiscard]] static bool is_going(const context_traits::block& b, const void* raw) noexcept
+        RDMAXX_REQUIRES(b.events.lock) {
+        for (const going_object* at = b.going; at != nullptr; at = at->next)
+            if (raw != nullptr && at->raw == raw)
+                return true;
+        return false;
+    }
+};
+
+} // namespace detail
+
+/// The next event of a context. Blocks until there is one; a signal does not end it. System calls. Any number of threads
+/// may get from one context; each event goes to one of them. C call: ibv_get_async_event(3).
+[[nodiscard]] inline async_event get_async_event(context& from) {
+    async_event event;
+    detail::check(detail::async_access::get(from, event, detail::deadline::never()));
+    return event;
+}
+[[nodiscard]] inline async_event get_async_event(context& from, std::error_code& ec) noexcept {
+    async_event event;
+    detail::assign(ec, detail::async_access::get(from, event, detail::deadline::never()));
+    return event;
+}
+
+/// The next event, empty if there is none now.
+[[nodiscard]] inline async_event try_get_async_event(context& from) {
+    async_event event;
+    detail::check(detail::async_access::none(detail::async_access::try_get(from, event)));
+    return event;
+}
+[[nodiscard]] inline async_event try_get_async_event(context& from, std::error_code& ec) noexcept {
+    async_event event;
+    detail::assign(ec, detail::async_access::none(detail::async_access::try_get(from, event)));
+    return event;
+}
+
+/// The next event, empty if none came within the time.
+/// @param timeout any std::chrono::duration
+template <detail::duration Duration>
+[[nodiscard]] async_event get_async_event_for(context& from, Duration timeout) {
+    async_event event;
+    detail::check(detail::async_access::none(detail::async_access::get(from, event, detail::deadline::after(timeout))));
+    return event;
+}
+template <detail::duration Duration>
+[[nodiscard]] async_event get_async_event_for(context& from, Duration timeout, std::error_code& ec) noexcept {
+    async_event event;
+    detail::assign(
+        ec, detail::async_access::none(detail::async_access::get(from, event, detail::deadline::after(timeout))));
+    return event;
+}
+
+/// The next event, empty if none came before the deadline.
+/// @param deadline a std::chrono::time_point of any clock
+template <detail::time_point TimePoint>
+[[nodiscard]] async_event get_async_event_until(context& from, TimePoint deadline) {
+    async_event event;
+    detail::check(detail::async_access::none(detail::async_access::get(from, event, detail::deadline::at(deadline))));
+    return event;
+}
+template <detail::time_point TimePoint>
+[[nodiscard]] async_event get_async_event_until(context& from, TimePoint deadline, std::error_code& ec) noexcept {
+    async_event event;
+    detail::assign(ec,
+                   detail::async_access::none(detail::async_access::get(from, event, detail::deadline::at(deadline))));
+    return event;
+}
+
+} // namespace rdmaxx::inline v0
+
+#endif
