@@ -1,0 +1,5 @@
+#ifdef MUST_NOT_COMPILE
+int f() {
+    return undeclared_name;
+}
+#endif

@@ -1,0 +1,27 @@
+// expect-gcc: ignoring return(ed)? value of
+// expect-clang: ignoring (return value of|temporary)
+//
+// The gets of the optional headers.
+#include <rdmaxx/cm/stop.hpp>
+#include <rdmaxx/verbs/stop.hpp>
+
+#if RDMAXX_HAS_STOP_TOKEN
+void control(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, const std::stop_token& token) {
+    rdmaxx::cm_event event = get_cm_event(channel, token);
+    rdmaxx::cq_event completion = get_cq_event(completions, token);
+}
+#endif
+
+#ifdef MUST_NOT_COMPILE
+#    if RDMAXX_HAS_STOP_TOKEN
+void f(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, const std::stop_token& token) {
+    std::error_code ec;
+    get_cm_event(channel, token);         // bad
+    get_cm_event(channel, token, ec);     // bad
+    get_cq_event(completions, token);     // bad
+    get_cq_event(completions, token, ec); // bad
+}
+#    else
+#        error "ignoring return value of: no std::stop_token here, and so nothing to test"
+#    endif
+#endif

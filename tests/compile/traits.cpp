@@ -1,0 +1,228 @@
+// What the types promise to the compiler: sizes, copies, conversions, layouts. Compiling it is the test.
+#include <rdmaxx/rdmaxx.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+using namespace rdmaxx;
+
+// ---------------------------------------------------------------------------------------------------------------
+// Owners and refs.
+
+template <class Ref, class Raw>
+constexpr bool is_ref() {
+    // It is the C pointer.
+    static_assert(sizeof(Ref) == sizeof(Raw*) && alignof(Ref) == alignof(Raw*));
+    static_assert(std::is_trivially_copyable_v<Ref> && std::is_trivially_destructible_v<Ref>);
+    static_assert(std::is_standard_layout_v<Ref>);
+    static_assert(std::is_nothrow_default_constructible_v<Ref>);
+    // Made from one in writing only, and it does not become one, or a number, by itself.
+    static_assert(std::is_nothrow_constructible_v<Ref, Raw*>);
+    static_assert(!std::is_convertible_v<Raw*, Ref>);
+    static_assert(!std::is_constructible_v<Raw*, Ref>);
+    static_assert(std::is_constructible_v<bool, Ref> && !std::is_convertible_v<Ref, bool>);
+    static_assert(!std::is_convertible_v<Ref, int> && !std::is_convertible_v<Ref, void*>);
+    static_assert(std::same_as<decltype(std::declval<const Ref&>().native_handle()), Raw*>);
+    // Comparable and hashable, by value.
+    static_assert(std::equality_comparable<Ref>&& noexcept(std::declval<Ref>() == std::declval<Ref>()));
+    static_assert(!std::equality_comparable_with<Ref, Raw*>);
+    static_assert(std::is_invocable_r_v<std::size_t, std::hash<Ref>, const Ref&>);
+    return true;
+}
+
+static_assert(is_ref<device_ref, ibv_device>());
+static_assert(is_ref<context_ref, ibv_context>());
+static_assert(is_ref<pd_ref, ibv_pd>());
+static_assert(is_ref<mr_ref, ibv_mr>());
+static_assert(is_ref<comp_channel_ref, ibv_comp_channel>());
+static_assert(is_ref<cq_ref, ibv_cq>());
+static_assert(is_ref<qp_ref, ibv_qp>());
+static_assert(is_ref<event_channel_ref, rdma_event_channel>());
+static_assert(is_ref<cm_id_ref, rdma_cm_id>());
+
+template <class Handle>
+concept hashable = requires(const Handle& handle) {
+    std::hash<Handle>()(handle);
+};
+
+template <class Owner>
+constexpr bool is_owner() {
+    using raw = typename Owner::raw_type;
+    // The C pointer, and one word that keeps the parents.
+    static_assert(sizeof(Owner) == 2 * sizeof(void*));
+    static_assert(!std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner>);
+    static_assert(std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner>);
+    static_assert(std::is_nothrow_swappable_v<Owner> && std::is_nothrow_destructible_v<Owner>);
+    static_assert(!std::has_virtual_destructor_v<Owner> && !std::is_polymorphic_v<Owner>);
+    // A C pointer becomes an owner by adopt() and in no other way, and does not come out of one by itself.
+    static_assert(!std::is_constructible_v<Owner, raw*> && !std::is_assignable_v<Owner&, raw*>);
+    static_assert(!std::is_constructible_v<raw*, Owner&> && !std::is_constructible_v<void*, Owner&>);
+    static_assert(std::is_constructible_v<bool, const Owner&> && !std::is_convertible_v<const Owner&, bool>);
+    static_assert(std::same_as<decltype(std::declval<const Owner&>().native_handle()), raw*>);
+    // Owners have identity: they are told apart by their refs.
+    static_assert(!hashable<Owner>);
+    return true;
+}
+
+template <class Owner, class Ref>
+constexpr bool is_owner_of() {
+    static_assert(std::same_as<typename Owner::ref_type, Ref>);
+    static_assert(std::same_as<typename Owner::raw_type, typename Ref::raw_type>);
+    // An owner that stays converts to its ref; one that is about to go does not.
+    static_assert(std::is_nothrow_convertible_v<Owner&, Ref> && std::is_nothrow_convertible_v<const Owner&, Ref>);
+    static_assert(!std::is_convertible_v<Owner, Ref> && !std::is_convertible_v<const Owner, Ref>);
+    static_assert(!std::is_convertible_v<Ref, Owner> && !std::is_assignable_v<Owner&, Ref>);
+    return is_owner<Owner>();
+}
+
+static_assert(is_owner_of<context, context_ref>());
+static_assert(is_owner_of<pd, pd_ref>());
+static_assert(is_owner_of<mr, mr_ref>());
+static_assert(is_owner_of<comp_channel, comp_channel_ref>());
+static_assert(is_owner_of<cq, cq_ref>());
+static_assert(is_owner_of<qp, qp_ref>());
+static_assert(is_owner_of<event_channel, event_channel_ref>());
+static_assert(is_owner_of<cm_id, cm_id_ref>());
+
+// No C object behind these: an empty owner that is assigned to later costs no call.
+static_assert(std::is_nothrow_default_constructible_v<context> && std::is_nothrow_default_constructible_v<pd>);
+static_assert(std::is_nothrow_default_constructible_v<mr> && std::is_nothrow_default_constructible_v<comp_channel>);
+static_assert(std::is_nothrow_default_constructible_v<cq> && std::is_nothrow_default_constructible_v<qp>);
+static_assert(std::is_nothrow_default_constructible_v<cm_id>);
+static_assert(std::is_nothrow_constructible_v<event_channel, std::nullptr_t>);
+static_assert(!std::is_convertible_v<std::nullptr_t, event_channel>);
+
+// Lists are owners whose elements are refs.
+static_assert(is_owner<device_list>());
+
+// Refs of one kind do not become refs of another, and neither do owners.
+static_assert(!std::is_constructible_v<pd_ref, cq_ref> && !std::is_constructible_v<pd_ref, cq&>);
+static_assert(!std::is_constructible_v<pd, cq&> && !std::is_constructible_v<cm_id, event_channel_ref>);
+
+// A child is made from an owner or from a ref, in writing.
+static_assert(std::is_constructible_v<pd, context&> && std::is_constructible_v<pd, context_ref>);
+static_assert(!std::is_convertible_v<context&, pd> && !std::is_convertible_v<context_ref, pd>);
+static_assert(std::is_constructible_v<cm_id, event_channel&> && !std::is_convertible_v<event_channel&, cm_id>);
+static_assert(!std::is_convertible_v<device_ref, context> && !std::is_convertible_v<cm_id&, context>);
+
+// ---------------------------------------------------------------------------------------------------------------
+// Events.
+
+template <class Event>
+constexpr bool is_event() {
+    static_assert(!std::is_copy_constructible_v<Event> && !std::is_copy_assignable_v<Event>);
+    static_assert(std::is_nothrow_move_constructible_v<Event> && std::is_nothrow_move_assignable_v<Event>);
+    static_assert(std::is_nothrow_default_constructible_v<Event> && std::is_nothrow_destructible_v<Event>);
+    static_assert(std::is_nothrow_swappable_v<Event> && !std::is_polymorphic_v<Event>);
+    static_assert(std::is_constructible_v<bool, const Event&> && !std::is_convertible_v<const Event&, bool>);
+    return true;
+}
+
+static_assert(is_event<cm_event>() && sizeof(cm_event) <= 2 * sizeof(void*));
+static_assert(is_event<cq_event>() && sizeof(cq_event) <= 3 * sizeof(void*));
+
+// Neither becomes the C event, nor is made from it, but by release() and adopt().
+static_assert(!std::is_constructible_v<rdma_cm_event*, cm_event&> && !std::is_constructible_v<void*, cm_event&>);
+static_assert(!std::is_constructible_v<rdma_cm_event*, cm_event>);
+static_assert(!std::is_constructible_v<cm_event, rdma_cm_event*>);
+static_assert(!std::is_constructible_v<cq_event, ibv_cq*> && !std::is_constructible_v<ibv_cq*, cq_event&>);
+
+// What outlives an event is a value.
+static_assert(std::copyable<cm_event_snapshot> && std::is_nothrow_copy_constructible_v<cm_event_snapshot>);
+
+template <class Event>
+concept acked_as_lvalue = requires(Event& event) {
+    event.ack();
+};
+template <class Event>
+concept acked_as_rvalue = requires(Event&& event) {
+    std::forward<Event>(event).ack();
+};
+static_assert(!acked_as_lvalue<cm_event> && acked_as_rvalue<cm_event>);
+static_assert(!acked_as_lvalue<cq_event> && acked_as_rvalue<cq_event>);
+
+// ---------------------------------------------------------------------------------------------------------------
+// Values with the C layout: a C program adopts the library one call at a time.
+
+template <class Value, class Raw>
+constexpr bool is_like() {
+    static_assert(sizeof(Value) == sizeof(Raw) && alignof(Value) == alignof(Raw));
+    static_assert(std::is_standard_layout_v<Value> && std::is_trivially_copyable_v<Value>);
+    static_assert(std::is_nothrow_default_constructible_v<Value>);
+    return true;
+}
+
+static_assert(is_like<sge, ibv_sge>());
+static_assert(is_like<send_wr, ibv_send_wr>());
+static_assert(is_like<recv_wr, ibv_recv_wr>());
+static_assert(is_like<wc, ibv_wc>());
+
+// Requests are C requests; a completion is read through accessors that know which fields it has.
+static_assert(std::is_convertible_v<send_wr*, ibv_send_wr*> && std::is_convertible_v<recv_wr*, ibv_recv_wr*>);
+static_assert(std::is_convertible_v<sge*, ibv_sge*> && !std::is_convertible_v<wc*, ibv_wc*>);
+static_assert(std::is_nothrow_constructible_v<wc, const ibv_wc&> && !std::is_convertible_v<ibv_wc, wc>);
+
+// Requests that own their SGEs follow them when they are copied.
+static_assert(std::copyable<send_wr_n<2>> && std::copyable<recv_wr_n<2>>);
+static_assert(std::is_nothrow_copy_constructible_v<send_wr_n<2>> && std::is_nothrow_copy_assignable_v<send_wr_n<2>>);
+static_assert(!std::is_trivially_copyable_v<send_wr_n<2>>);
+
+// ---------------------------------------------------------------------------------------------------------------
+// Other values.
+
+static_assert(std::copyable<address> && std::is_trivially_copyable_v<address> && std::equality_comparable<address>);
+static_assert(std::is_nothrow_default_constructible_v<address>);
+static_assert(!std::is_convertible_v<const sockaddr*, address> && !std::is_convertible_v<address&, const sockaddr*>);
+
+static_assert(std::is_trivially_copyable_v<remote_buffer> && std::equality_comparable<remote_buffer>);
+static_assert(sizeof(remote_buffer) == remote_buffer::wire_size);
+
+static_assert(std::copyable<qp_attr> && std::copyable<qp_init_attr> && std::copyable<qp_info>);
+
+static_assert(std::derived_from<error, std::system_error> && std::derived_from<unexpected_event, error>);
+static_assert(std::derived_from<post_error, error> && std::is_nothrow_copy_constructible_v<error>);
+
+// Enums have the C values, and are no numbers.
+static_assert(static_cast<int>(cm_event_type::connect_request) == RDMA_CM_EVENT_CONNECT_REQUEST);
+static_assert(static_cast<int>(wc_status::rnr_retry_exc_err) == IBV_WC_RNR_RETRY_EXC_ERR);
+static_assert(static_cast<int>(wc_opcode::recv_rdma_with_imm) == IBV_WC_RECV_RDMA_WITH_IMM);
+static_assert(static_cast<int>(qp_state::rts) == IBV_QPS_RTS && static_cast<int>(qp_type::ud) == IBV_QPT_UD);
+static_assert(static_cast<int>(port_space::udp) == RDMA_PS_UDP);
+static_assert(static_cast<unsigned>(access::remote_atomic) == IBV_ACCESS_REMOTE_ATOMIC);
+static_assert(!std::is_convertible_v<rdmaxx::access, unsigned> && !std::is_convertible_v<cm_event_type, int>);
+static_assert((access::local_write | access::remote_read) == (access::remote_read | access::local_write));
+static_assert(has(access::local_write | access::remote_read, access::remote_read));
+static_assert(!has(access::local_write, access::remote_read));
+
+// ---------------------------------------------------------------------------------------------------------------
+// conn_param is written with the names of what differs from the defaults, without a warning.
+
+static_assert(std::is_aggregate_v<conn_param>);
+
+inline conn_param nothing_set() {
+    return {};
+}
+inline conn_param some_set(std::span<const std::byte> data) {
+    return {.private_data = data, .rnr_retry_count = 0};
+}
+inline conn_param all_set(std::span<const std::byte> data) {
+    return {.private_data = data,
+            .responder_resources = 1,
+            .initiator_depth = 1,
+            .flow_control = false,
+            .retry_count = 3,
+            .rnr_retry_count = 3,
+            .srq = true,
+            .qp_num = 7};
+}
+inline void as_arguments(cm_id& id, std::span<const std::byte> data) {
+    id.connect();
+    id.connect({});
+    id.connect({.private_data = data});
+    id.accept({.private_data = data, .responder_resources = 1, .initiator_depth = 1});
+    id.reject(data);
+}
+static_assert(conn_param{}.retry_count == 7 && conn_param{}.rnr_retry_count == 7);
