@@ -43,8 +43,7 @@ addrinfo system_hints(const rdma_addrinfo& info) {
 }
 
 // 0, EAI_* or -1 with errno in error.
-int look_up(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo*& made,
-            int& error) {
+int look_up(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo*& made, int& error) {
     const bool named = node != nullptr || service != nullptr;
     if (!named && (hints == nullptr || (hints->ai_src_addr == nullptr && hints->ai_dst_addr == nullptr))) {
         error = EINVAL;

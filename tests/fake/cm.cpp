@@ -1,104 +1,15 @@
-// librdmacm: event channels, ids, events and the connections between ids of this process.
-#include "internal.hpp"
+// librdmacm: event channels, ids and their events.
+#include "cm_kernel.hpp"
 
-#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
-#include <arpa/inet.h>
-#include <infiniband/ib.h>
-#include <netdb.h>
 #include <rdma/rdma_verbs.h>
 #include <unistd.h>
 
 namespace fake::detail {
 
 namespace {
-
-constexpr int reject_consumer = 28; // IB: consumer defined
-constexpr int reject_no_listener = 8;
-constexpr int sidr_unsupported = 1;
-constexpr int sidr_rejected = 2;
-
-// ---------------------------------------------------------------- addresses
-
-std::size_t length_of(const sockaddr* address) {
-    if (address == nullptr)
-        return 0;
-    switch (address->sa_family) {
-    case AF_INET: return sizeof(sockaddr_in);
-    case AF_INET6: return sizeof(sockaddr_in6);
-    case AF_IB: return sizeof(sockaddr_ib);
-    default: return 0;
-    }
-}
-
-sockaddr_storage stored(const sockaddr* address) {
-    sockaddr_storage copy = {};
-    std::memcpy(&copy, address, length_of(address));
-    return copy;
-}
-
-in_port_t* port_in(sockaddr_storage& address) {
-    if (address.ss_family == AF_INET)
-        return &reinterpret_cast<sockaddr_in&>(address).sin_port;
-    if (address.ss_family == AF_INET6)
-        return &reinterpret_cast<sockaddr_in6&>(address).sin6_port;
-    return nullptr;
-}
-
-in_port_t port_of(sockaddr_storage address) {
-    const in_port_t* port = port_in(address);
-    return port == nullptr ? in_port_t{0} : *port;
-}
-
-std::string host_of(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = "";
-    if (address.ss_family == AF_INET)
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
-    else if (address.ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
-    return text;
-}
-
-std::string text_of(const sockaddr_storage& address) {
-    const std::string host = host_of(address);
-    const std::string port = std::to_string(ntohs(port_of(address)));
-    return address.ss_family == AF_INET6 ? "[" + host + "]:" + port : host + ":" + port;
-}
-
-bool is_wildcard(const sockaddr_storage& address) {
-    const std::string host = host_of(address);
-    return host == "0.0.0.0" || host == "::";
-}
-
-bool is_unset(const sockaddr_storage& address) {
-    return address.ss_family == AF_UNSPEC;
-}
-
-// What the routing table would say: a device's own address of the family, the destination where it is local.
-sockaddr_storage source_for(const sockaddr_storage& destination) {
-    sockaddr_storage source = {};
-    source.ss_family = destination.ss_family;
-    const auto take = [&](const std::string& host) {
-        if (source.ss_family == AF_INET)
-            return inet_pton(AF_INET, host.c_str(), &reinterpret_cast<sockaddr_in&>(source).sin_addr) == 1;
-        return inet_pton(AF_INET6, host.c_str(), &reinterpret_cast<sockaddr_in6&>(source).sin6_addr) == 1;
-    };
-    const std::string wanted = host_of(destination);
-    take(destination.ss_family == AF_INET ? "192.0.2.1" : "2001:db8::1");
-    bool found = false;
-    for (const auto& dev : the().devices) {
-        if (dev->removed)
-            continue;
-        for (const std::string& own : dev->config.addresses) {
-            if (own == wanted)
-                return take(own), source;
-            if (!found)
-                found = take(own);
-        }
-    }
-    return source;
-}
 
 // ---------------------------------------------------------------- ids and channels
 
@@ -143,105 +54,30 @@ id_object* expect_id(const char* call, const rdma_cm_id* id) {
 }
 
 bool checked(const char* call, const rdma_cm_id* id) {
-    section lock;
-    return expect_id(call, id) != nullptr;
-}
-
-bool strict() {
-    return the().settings.auto_connect;
-}
-
-bool is_datagram(const id_object& id) {
-    return id.qp_type == IBV_QPT_UD;
-}
-
-// ---------------------------------------------------------------- queueing events (in a section)
-
-void enqueue(channel_object& channel, std::unique_ptr<queued_event> event) {
-    if (channel.queue.empty())
-        raise_signal(channel.fd);
-    channel.queue.push_back(std::move(event));
-}
-
-queued_event* tell(id_object* id, int type, int status = 0, std::vector<std::byte> private_data = {}) {
-    if (id == nullptr || id->going || id->channel == nullptr)
-        return nullptr;
-    auto event = std::make_unique<queued_event>();
-    event->script.type = type;
-    event->script.status = status;
-    event->script.private_data = std::move(private_data);
-    event->pins = id;
-    queued_event* raw = event.get();
-    enqueue(*id->channel, std::move(event));
-    return raw;
-}
-
-void drop_events_of(id_object& id) {
-    if (id.channel == nullptr || id.channel->queue.empty())
-        return;
-    auto& queue = id.channel->queue;
-    queue.erase(std::remove_if(queue.begin(), queue.end(), [&](const auto& e) { return e->pins == &id; }),
-                queue.end());
-    if (queue.empty())
-        lower_signal(id.channel->fd);
-}
-
-// The passive side's no, in the words of its transport.
-void refuse(id_object* active, int reason, std::vector<std::byte> private_data = {}) {
-    if (active == nullptr)
-        return;
-    active->state = id_state::spent;
-    active->peer = nullptr;
-    if (is_datagram(*active))
-        tell(active, RDMA_CM_EVENT_UNREACHABLE,
-             reason == reject_no_listener ? sidr_unsupported : sidr_rejected, std::move(private_data));
-    else
-        tell(active, RDMA_CM_EVENT_REJECTED, reason, std::move(private_data));
-}
-
-void tell_disconnected(id_object* id) {
-    if (id == nullptr || id->disconnected)
-        return;
-    id->disconnected = true;
-    tell(id, RDMA_CM_EVENT_DISCONNECTED);
-}
-
-// What the kernel does for the peer, and for requests nobody has seen, when its part of an id ends.
-void kernel_end(id_object& id) {
-    id_object* peer = std::exchange(id.peer, nullptr);
-    if (peer != nullptr)
-        peer->peer = nullptr;
-    switch (id.state) {
-    case id_state::requested:
-    case id_state::accepted: refuse(peer, reject_consumer); break;
-    case id_state::connecting:
-        if (peer != nullptr && peer->state == id_state::accepted) {
-            peer->state = id_state::spent;
-            tell(peer, RDMA_CM_EVENT_REJECTED, reject_consumer);
-        } else if (peer != nullptr) {
-            peer->peer_gone = true;
-        }
-        break;
-    case id_state::connected:
-        if (!is_datagram(id))
-            tell_disconnected(peer);
-        break;
-    case id_state::listening:
-        if (id.channel == nullptr)
-            break;
-        for (const auto& event : id.channel->queue)
-            if (event->pins == &id)
-                refuse(event->from, reject_consumer);
-        break;
-    default: break;
+    {
+        section lock;
+        if (expect_id(call, id) == nullptr)
+            return false;
     }
-    each<channel_object>([&](channel_object& channel) {
-        for (const auto& event : channel.queue)
-            if (event->from == &id)
-                event->from = nullptr;
-    });
-    id.groups.clear();
-    drop_events_of(id);
+    // As the library does, and as it does it: TSan may find that another thread is destroying them.
+    const volatile int fd = id->channel->fd;
+    (void)fd;
+    return true;
+}
+
+// The record of an id that was checked.
+id_object& record(const rdma_cm_id* id) {
+    auto* o = find<id_object>(id);
+    if (o != nullptr)
+        return *o;
+    std::fputs("fake: an id was destroyed while another thread was using it\n", stderr);
+    std::abort();
+}
+
+template <class Body>
+int id_call(const char* name, const rdma_cm_id* id, Body body) {
+    return int_call(name, id, returns::minus_one,
+                    [&](c_call& call) { return checked(call.name(), id) ? body(call) : EINVAL; });
 }
 
 // ---------------------------------------------------------------- binding to a device
@@ -288,47 +124,6 @@ void write_addresses(rdma_cm_id* id, const sockaddr_storage& source, const socka
         std::memcpy(&id->route.addr.src_storage, &source, sizeof source);
     if (!is_unset(destination))
         std::memcpy(&id->route.addr.dst_storage, &destination, sizeof destination);
-}
-
-in_port_t free_port() {
-    auto& next = the().next_port;
-    for (;;) {
-        if (next == 0)
-            next = 49152;
-        const in_port_t candidate = htons(next++);
-        bool used = false;
-        each<id_object>([&](id_object& other) { used = used || port_of(other.source) == candidate; });
-        if (!used)
-            return candidate;
-    }
-}
-
-bool port_taken(const id_object& id, const sockaddr_storage& address) {
-    bool taken = false;
-    each<id_object>([&](id_object& other) {
-        if (&other == &id || other.ps != id.ps || is_unset(other.source) ||
-            other.state == id_state::requested)
-            return;
-        if (port_of(other.source) != port_of(address) || (other.reuse_address && id.reuse_address))
-            return;
-        if (other.state != id_state::bound && other.state != id_state::listening)
-            return;
-        const bool overlap =
-            is_wildcard(other.source) || is_wildcard(address) || host_of(other.source) == host_of(address);
-        taken = taken || overlap;
-    });
-    return taken;
-}
-
-int bind_source(id_object& id, sockaddr_storage address) {
-    in_port_t* port = port_in(address);
-    if (port != nullptr && *port == 0)
-        *port = free_port();
-    else if (port_taken(id, address))
-        return EADDRINUSE;
-    id.source = address;
-    id.state = id_state::bound;
-    return 0;
 }
 
 // ---------------------------------------------------------------- synchronous ids
@@ -480,8 +275,7 @@ int create_qp(const char* call, rdma_cm_id* id, ibv_qp_init_attr_ex& attr) {
         return EINVAL;
     const bool own_send = attr.send_cq == nullptr && id->send_cq == nullptr;
     const bool own_recv = attr.recv_cq == nullptr && id->recv_cq == nullptr;
-    if (const int error =
-            create_cqs(id, own_send ? attr.cap.max_send_wr : 0, own_recv ? attr.cap.max_recv_wr : 0))
+    if (const int error = create_cqs(id, own_send ? attr.cap.max_send_wr : 0, own_recv ? attr.cap.max_recv_wr : 0))
         return error;
     if (attr.send_cq == nullptr)
         attr.send_cq = id->send_cq;
@@ -505,75 +299,7 @@ int create_qp(const char* call, rdma_cm_id* id, ibv_qp_init_attr_ex& attr) {
     return 0;
 }
 
-// ---------------------------------------------------------------- connecting
-
-struct sent_param {
-    rdma_conn_param fields = {};
-    std::vector<std::byte> private_data;
-};
-
-sent_param param_to_send(id_object& id, const rdma_conn_param* given, std::uint32_t qp_num, bool srq) {
-    sent_param sent;
-    sent.fields.retry_count = sent.fields.rnr_retry_count = 7;
-    if (given != nullptr)
-        sent.fields = *given;
-    sent.fields.private_data = nullptr;
-    sent.fields.qp_num = qp_num;
-    sent.fields.srq = srq ? 1 : 0;
-    sent.fields.responder_resources = id.responder_resources;
-    sent.fields.initiator_depth = id.initiator_depth;
-    sent.private_data = id.ep_connect;
-    if (given != nullptr && given->private_data != nullptr) {
-        const auto* data = static_cast<const std::byte*>(given->private_data);
-        sent.private_data.insert(sent.private_data.end(), data, data + given->private_data_len);
-    }
-    return sent;
-}
-
-std::size_t field_of_request(bool datagram) {
-    return datagram ? 180 : 56;
-}
-std::size_t field_of_response(bool datagram) {
-    return datagram ? 136 : 196;
-}
-std::size_t field_of_reject(bool datagram) {
-    return datagram ? 136 : 148;
-}
-
-bool fits(std::size_t size, std::size_t field) {
-    return size <= (the().settings.exact_private_data ? 255 : field);
-}
-
-id_object* listener_for(const id_object& active) {
-    id_object* found = nullptr;
-    each<id_object>([&](id_object& id) {
-        if (id.state != id_state::listening || id.ps != active.ps || id.going || id.channel == nullptr)
-            return;
-        if (port_of(id.source) != port_of(active.destination))
-            return;
-        if (!is_wildcard(id.source) && host_of(id.source) != host_of(active.destination))
-            return;
-        if (found == nullptr || is_wildcard(found->source))
-            found = &id;
-    });
-    return found;
-}
-
-void send_request(id_object& active, const sent_param& sent) {
-    id_object* listener = listener_for(active);
-    active.state = id_state::connecting;
-    if (listener == nullptr)
-        return refuse(&active, reject_no_listener);
-    if (listener->backlog == 0)
-        return refuse(&active, reject_consumer);
-    --listener->backlog;
-    queued_event* request = tell(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, sent.private_data);
-    request->from = &active;
-    rdma_conn_param param = sent.fields;
-    // The other side's view: what we can initiate is what it must respond to.
-    std::swap(param.responder_resources, param.initiator_depth);
-    request->script.conn = param;
-}
+// ---------------------------------------------------------------- connections
 
 int bad_conn_param(const id_object& id, const rdma_cm_id* c, const rdma_conn_param* param) {
     if (id.ps != RDMA_PS_TCP)
@@ -595,106 +321,24 @@ std::uint8_t depth_or_most(const rdma_conn_param* param, std::uint8_t rdma_conn_
     return param == nullptr || param->*field == 0xff ? most : param->*field;
 }
 
-// ---------------------------------------------------------------- accepting
-
-// The kernel's part of an accept, after the QP was moved.
-int send_response(id_object& id, const sent_param& sent) {
-    const bool datagram = is_datagram(id);
-    const bool bad = !fits(sent.private_data.size(), field_of_response(datagram));
-    if (bad || (strict() && !id.scripted && (id.state != id_state::requested || id.peer_gone))) {
-        if (id.state == id_state::requested) {
-            refuse(std::exchange(id.peer, nullptr), reject_consumer);
-            id.state = id_state::spent;
-        }
-        return EINVAL;
-    }
-    id.state = datagram ? id_state::connected : id_state::accepted;
-    id_object* active = id.peer;
-    if (active == nullptr)
-        return 0;
-    active->remote_qp_num = sent.fields.qp_num;
-    if (datagram) {
-        active->state = id_state::connected;
-        auto* event = tell(active, RDMA_CM_EVENT_ESTABLISHED, 0, sent.private_data);
-        if (event == nullptr)
-            return 0;
-        rdma_ud_param param = {};
-        param.qp_num = sent.fields.qp_num;
-        param.qkey = RDMA_UDP_QKEY;
-        param.ah_attr.is_global = 1;
-        param.ah_attr.port_num = 1;
-        event->script.ud = param;
-        return 0;
-    }
-    active->rnr_retry = sent.fields.rnr_retry_count;
-    auto* event = tell(active, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, sent.private_data);
-    if (event == nullptr)
-        return 0;
-    rdma_conn_param param = sent.fields;
-    std::swap(param.responder_resources, param.initiator_depth);
-    event->script.conn = param;
-    return 0;
-}
-
-// The active side's last message of the handshake.
-int send_ready(rdma_cm_id* id) {
-    happens_before(wire());
-    section lock;
-    auto* o = find<id_object>(id);
-    if (o == nullptr)
-        return EINVAL;
-    o->state = id_state::connected;
-    if (o->peer == nullptr || o->peer->state != id_state::accepted)
-        return 0;
-    o->peer->state = id_state::connected;
-    tell(o->peer, RDMA_CM_EVENT_ESTABLISHED);
-    return 0;
-}
-
 int finish_handshake(rdma_cm_id* id) {
     int error = move_qp_to_rtr(id, RDMA_MAX_RESP_RES);
     if (error == 0)
         error = move_qp_to_rts(id, RDMA_MAX_INIT_DEPTH);
-    if (error == 0)
-        error = send_ready(id);
-    if (error != 0)
+    if (error != 0) {
         move_qp_to(id, IBV_QPS_ERR);
-    return error;
-}
-
-// ---------------------------------------------------------------- multicast
-
-ibv_gid group_gid(const sockaddr_storage& address) {
-    ibv_gid gid = {};
-    if (address.ss_family == AF_INET6) {
-        std::memcpy(gid.raw, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, sizeof gid.raw);
-        return gid;
+        return error;
     }
-    gid.raw[0] = 0xff;
-    gid.raw[1] = 0x0e;
-    gid.raw[10] = gid.raw[11] = 0xff;
-    std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
-    return gid;
-}
-
-group* find_group(id_object& id, std::uint64_t serial) {
-    const auto it =
-        std::find_if(id.groups.begin(), id.groups.end(), [&](const group& g) { return g.serial == serial; });
-    return it == id.groups.end() ? nullptr : &*it;
-}
-
-// By all bytes, as the library does.
-group* find_group(id_object& id, const sockaddr* address) {
-    const auto it = std::find_if(id.groups.begin(), id.groups.end(), [&](const group& g) {
-        return std::memcmp(&g.address, address, length_of(address)) == 0;
-    });
-    return it == id.groups.end() ? nullptr : &*it;
+    happens_before(wire());
+    section lock;
+    send_ready(record(id));
+    return 0;
 }
 
 int join(rdma_cm_id* id, const sockaddr* address, bool send_only, void* context) {
     {
         section lock;
-        auto* o = find<id_object>(id);
+        auto* o = &record(id);
         if (strict() && o->device == nullptr)
             return EINVAL;
         group g;
@@ -705,8 +349,8 @@ int join(rdma_cm_id* id, const sockaddr* address, bool send_only, void* context)
         g.gid = group_gid(g.address);
         g.lid = 0xc000;
         o->groups.push_back(g);
-        if (strict())
-            tell(o, RDMA_CM_EVENT_MULTICAST_JOIN)->group = g.serial;
+        if (auto* event = strict() ? tell(o, RDMA_CM_EVENT_MULTICAST_JOIN) : nullptr)
+            event->group = g.serial;
     }
     return sync_complete(id);
 }
@@ -781,9 +425,8 @@ std::optional<taken_event> take_event(const char* call, const rdma_event_channel
     const int type = taken.queued->script.type;
     taken.pinned = taken.id = pins.c;
     taken.datagram = is_datagram(pins);
-    taken.swallowed =
-        taken.queued->script.swallowed ||
-        (pins.connect_error && (type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_DISCONNECTED));
+    taken.swallowed = taken.queued->script.swallowed ||
+                      (pins.connect_error && (type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_DISCONNECTED));
     if (taken.swallowed)
         return taken;
     ++pins.events.got;
@@ -799,8 +442,7 @@ std::optional<taken_event> take_event(const char* call, const rdma_event_channel
                         (type == RDMA_CM_EVENT_ESTABLISHED && pins.state == id_state::connecting);
     if (taken.request)
         accept_child(taken, pins);
-    if (type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_CONNECT_ERROR ||
-        type == RDMA_CM_EVENT_UNREACHABLE)
+    if (type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_CONNECT_ERROR || type == RDMA_CM_EVENT_UNREACHABLE)
         pins.state = id_state::spent;
     if (type == RDMA_CM_EVENT_ADDR_ERROR)
         pins.state = id_state::bound;
@@ -838,8 +480,7 @@ int after_address(rdma_cm_id* id) {
     addresses known = addresses_of(id);
     if (is_unset(known.source)) {
         section lock;
-        known.source.ss_family =
-            is_unset(known.destination) ? sa_family_t{AF_INET} : known.destination.ss_family;
+        known.source.ss_family = is_unset(known.destination) ? sa_family_t{AF_INET} : known.destination.ss_family;
         known.source = source_for(known.source);
     }
     if (const int error = bind_device(id, known.source))
@@ -957,7 +598,7 @@ void fill_private_data(Param& param, event_block& b, const taken_event& taken, i
     const auto& script = taken.queued->script;
     const std::size_t given = std::min<std::size_t>(script.private_data.size(), 255);
     std::size_t length = given;
-    if (script.form == private_data_form::padded && !the().settings.exact_private_data)
+    if (script.form == private_data_form::padded && !setting(&settings::exact_private_data))
         length = std::max(given, field_of(taken, type, given));
     std::memset(b.private_data, 0, length);
     if (given > 0)
@@ -1005,8 +646,8 @@ void fill_param(event_block& b, const taken_event& taken, int type) {
         std::memcpy(&param, &script.arg, sizeof script.arg);
         return;
     }
-    const bool always_connected = type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_DISCONNECTED ||
-                                  type == RDMA_CM_EVENT_CONNECT_RESPONSE;
+    const bool always_connected =
+        type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_CONNECT_RESPONSE;
     if (taken.datagram && !always_connected) {
         param.ud = script.ud.value_or(rdma_ud_param{});
         fill_private_data(param.ud, b, taken, type);
@@ -1043,7 +684,7 @@ int get_event(c_call& call, rdma_event_channel* channel, rdma_cm_event** event) 
         if (fd < 0)
             return EBADF;
         if (!taken) {
-            const int error = wait_for_signal(fd, the().settings.get_limit);
+            const int error = wait_for_signal(fd, setting(&settings::get_limit));
             if (error == ETIMEDOUT)
                 report(std::string(call.name()) + ": blocks for ever");
             if (error != 0)
@@ -1079,18 +720,15 @@ std::string held_events(const id_object& id, std::uint64_t group_serial) {
         if (e.pins != &id || (group_serial != 0 && e.group != group_serial))
             return;
         names += (names.empty() ? "" : ", ") + e.label + " (" + e.name + ")";
-        names +=
-            e.thread == std::this_thread::get_id() ? ", got by this same thread" : ", got by another thread";
+        names += e.thread == std::this_thread::get_id() ? ", got by this same thread" : ", got by another thread";
     });
     return names;
 }
 
-bool wait_for_acks(section& lock, const char* call, const id_object& id, const tally& events,
-                   std::uint64_t group_serial = 0) {
+bool wait_for_acks(section& lock, const char* call, const id_object& id, const tally& events) {
     if (lock.wait(the().settings.wait_limit, [&] { return events.held() == 0; }))
         return true;
-    report(std::string(call) + ": would hang, " + id.name +
-           " has events that are not acked: " + held_events(id, group_serial));
+    report(std::string(call) + ": would hang, " + id.name + " has events that are not acked: " + held_events(id, 0));
     return false;
 }
 
@@ -1186,17 +824,16 @@ using namespace fake::detail;
 // ---------------------------------------------------------------- channels
 
 rdma_event_channel* rdma_create_event_channel() {
-    return make_call<rdma_event_channel>("rdma_create_event_channel", nullptr,
-                                         [](c_call&, rdma_event_channel*& made) {
-                                             section lock;
-                                             if (!any_device())
-                                                 return ENODEV;
-                                             channel_object* channel = nullptr;
-                                             const int error = add_channel(channel);
-                                             if (error == 0)
-                                                 made = channel->c;
-                                             return error;
-                                         });
+    return make_call<rdma_event_channel>("rdma_create_event_channel", nullptr, [](c_call&, rdma_event_channel*& made) {
+        section lock;
+        if (!any_device())
+            return ENODEV;
+        channel_object* channel = nullptr;
+        const int error = add_channel(channel);
+        if (error == 0)
+            made = channel->c;
+        return error;
+    });
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
@@ -1223,8 +860,7 @@ void rdma_destroy_event_channel(rdma_event_channel* channel) {
 
 namespace {
 
-int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space ps,
-              ibv_qp_type qp_type) {
+int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space ps, ibv_qp_type qp_type) {
     section lock;
     if (!any_device())
         return ENODEV;
@@ -1284,7 +920,7 @@ int rdma_destroy_id(rdma_cm_id* id) {
         rdma_event_channel* own_channel = nullptr;
         {
             section lock;
-            auto& o = *find<id_object>(id);
+            auto& o = record(id);
             if (!wait_for_acks(lock, call.name(), o, o.events)) {
                 o.going = false;
                 return ETIMEDOUT;
@@ -1308,24 +944,22 @@ int rdma_destroy_id(rdma_cm_id* id) {
 // ---------------------------------------------------------------- addresses and routes
 
 int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
-    return int_call("rdma_bind_addr", id, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_bind_addr", id, [&](c_call& call) {
         if (length_of(addr) == 0)
             return EINVAL;
         sockaddr_storage source = {};
         {
             section lock;
-            auto* o = expect_id(call.name(), id);
-            if (o == nullptr)
-                return EINVAL;
-            if (strict() && o->state != id_state::idle)
+            auto& o = record(id);
+            if (strict() && o.state != id_state::idle)
                 return EINVAL;
             source = stored(addr);
             call.detail(text_of(source));
             if (!is_wildcard(source) && device_for(source) == nullptr)
                 return EADDRNOTAVAIL;
-            if (const int error = bind_source(*o, source))
+            if (const int error = bind_source(o, source))
                 return error;
-            source = o->source;
+            source = o.source;
         }
         if (!is_wildcard(source))
             if (const int error = bind_device(id, source))
@@ -1335,73 +969,51 @@ int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
     });
 }
 
-namespace {
-
-// The answer of the address resolution, as an event.
-void answer_address(id_object& id) {
-    id.state = id_state::resolving;
-    const auto& dead = the().unreachable;
-    if (std::find(dead.begin(), dead.end(), host_of(id.destination)) != dead.end())
-        tell(&id, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
-    else if (device_for(id.source) == nullptr)
-        tell(&id, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
-    else
-        tell(&id, RDMA_CM_EVENT_ADDR_RESOLVED);
-}
-
-} // namespace
-
 int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr, int timeout_ms) {
-    return int_call("rdma_resolve_addr", id, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_resolve_addr", id, [&](c_call& call) {
         if (length_of(dst_addr) == 0 || (src_addr != nullptr && length_of(src_addr) == 0))
             return EINVAL;
         sockaddr_storage destination = stored(dst_addr);
         call.detail(text_of(destination) + ", " + std::to_string(timeout_ms) + " ms");
-        if (!checked(call.name(), id))
-            return EINVAL;
         // There it is written after the request, and races with the get of the answer: nobody can help that.
         write_addresses(id, {}, destination);
         happens_before(id);
         {
             section lock;
-            auto* o = expect_id(call.name(), id);
-            if (o == nullptr)
-                return EINVAL;
-            if (strict() && o->state != id_state::idle && o->state != id_state::bound)
+            auto& o = record(id);
+            if (strict() && o.state != id_state::idle && o.state != id_state::bound)
                 return EINVAL;
             if (src_addr != nullptr)
-                if (const int error = bind_source(*o, stored(src_addr)))
+                if (const int error = bind_source(o, stored(src_addr)))
                     return error;
-            o->destination = destination;
-            if (is_unset(o->source) || is_wildcard(o->source)) {
-                const in_port_t port = is_unset(o->source) ? free_port() : port_of(o->source);
-                o->source = source_for(destination);
-                if (in_port_t* where = port_in(o->source))
+            o.destination = destination;
+            if (is_unset(o.source) || is_wildcard(o.source)) {
+                const in_port_t port = is_unset(o.source) ? free_port() : port_of(o.source);
+                o.source = source_for(destination);
+                if (in_port_t* where = port_in(o.source))
                     *where = port;
             }
             if (strict())
-                answer_address(*o);
+                answer_address(o);
         }
         return sync_complete(id);
     });
 }
 
 int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
-    return int_call("rdma_resolve_route", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id))
-            return EINVAL;
+    return id_call("rdma_resolve_route", id, [&](c_call& call) {
         call.detail(std::to_string(timeout_ms) + " ms");
         if (id->verbs == nullptr)
             return would_crash(call.name(), "the id is not bound to a device");
         happens_before(id);
         {
             section lock;
-            auto* o = find<id_object>(id);
+            auto& o = record(id);
             if (strict()) {
-                if (o->state != id_state::address_resolved)
+                if (o.state != id_state::address_resolved)
                     return EINVAL;
-                o->state = id_state::routing;
-                tell(o, RDMA_CM_EVENT_ROUTE_RESOLVED);
+                o.state = id_state::routing;
+                tell(&o, RDMA_CM_EVENT_ROUTE_RESOLVED);
             }
         }
         return sync_complete(id);
@@ -1411,22 +1023,19 @@ int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
 // ---------------------------------------------------------------- queue pairs
 
 int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attr, int* mask) {
-    return int_call("rdma_init_qp_attr", id, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_init_qp_attr", id, [&](c_call&) {
         section lock;
-        const auto* o = expect_id(call.name(), id);
-        if (o == nullptr)
-            return EINVAL;
+        const auto& o = record(id);
         const ibv_qp_state to = attr->qp_state;
         *attr = {};
         attr->qp_state = to;
         *mask = IBV_QP_STATE;
-        const bool datagram = is_datagram(*o);
+        const bool datagram = is_datagram(o);
         switch (to) {
         case IBV_QPS_INIT:
             attr->port_num = 1;
             attr->qkey = RDMA_UDP_QKEY;
-            attr->qp_access_flags =
-                IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+            attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
             *mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | (datagram ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
             return 0;
         case IBV_QPS_RTR:
@@ -1435,11 +1044,11 @@ int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attr, int* mask) {
             attr->ah_attr.is_global = 1;
             attr->ah_attr.port_num = 1;
             attr->path_mtu = IBV_MTU_1024;
-            attr->dest_qp_num = o->remote_qp_num;
-            attr->max_dest_rd_atomic = o->responder_resources;
+            attr->dest_qp_num = o.remote_qp_num;
+            attr->max_dest_rd_atomic = o.responder_resources;
             attr->min_rnr_timer = 0;
-            *mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+            *mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                     IBV_QP_MIN_RNR_TIMER;
             return 0;
         case IBV_QPS_RTS:
             *mask |= IBV_QP_SQ_PSN;
@@ -1447,8 +1056,8 @@ int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attr, int* mask) {
                 return 0;
             attr->timeout = 18;
             attr->retry_cnt = 7;
-            attr->rnr_retry = o->rnr_retry;
-            attr->max_rd_atomic = o->initiator_depth;
+            attr->rnr_retry = o.rnr_retry;
+            attr->max_rd_atomic = o.initiator_depth;
             *mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
             return 0;
         default: return EINVAL;
@@ -1457,15 +1066,11 @@ int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attr, int* mask) {
 }
 
 int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
-    return int_call("rdma_create_qp_ex", id, returns::minus_one, [&](c_call& call) {
-        return checked(call.name(), id) ? create_qp(call.name(), id, *attr) : EINVAL;
-    });
+    return id_call("rdma_create_qp_ex", id, [&](c_call& call) { return create_qp(call.name(), id, *attr); });
 }
 
 int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
-    return int_call("rdma_create_qp", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id))
-            return EINVAL;
+    return id_call("rdma_create_qp", id, [&](c_call& call) {
         ibv_qp_init_attr_ex extended = {};
         std::memcpy(&extended, attr, sizeof *attr);
         extended.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -1491,8 +1096,8 @@ void rdma_destroy_qp(rdma_cm_id* id) {
 }
 
 int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
-    return int_call("rdma_create_srq_ex", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id) || (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0)
+    return id_call("rdma_create_srq_ex", id, [&](c_call& call) {
+        if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0)
             return EINVAL;
         if (id->verbs == nullptr)
             return would_crash(call.name(), "the id is not bound to a device");
@@ -1543,26 +1148,24 @@ void rdma_destroy_srq(rdma_cm_id* id) {
 // ---------------------------------------------------------------- connections
 
 int rdma_listen(rdma_cm_id* id, int backlog) {
-    return int_call("rdma_listen", id, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_listen", id, [&](c_call& call) {
         sockaddr_storage source = {};
         call.detail("backlog " + std::to_string(backlog));
         happens_before(id);
         {
             section lock;
-            auto* o = expect_id(call.name(), id);
-            if (o == nullptr)
+            auto& o = record(id);
+            if (strict() && o.state != id_state::idle && o.state != id_state::bound)
                 return EINVAL;
-            if (strict() && o->state != id_state::idle && o->state != id_state::bound)
-                return EINVAL;
-            if (is_unset(o->source)) {
+            if (is_unset(o.source)) {
                 sockaddr_storage any = {};
                 any.ss_family = AF_INET;
-                if (const int error = bind_source(*o, any))
+                if (const int error = bind_source(o, any))
                     return error;
             }
-            o->state = id_state::listening;
-            o->backlog = backlog > 0 ? backlog : 1024;
-            source = o->source;
+            o.state = id_state::listening;
+            o.backlog = backlog > 0 ? backlog : 1024;
+            source = o.source;
         }
         write_addresses(id, source, {});
         return 0;
@@ -1570,9 +1173,7 @@ int rdma_listen(rdma_cm_id* id, int backlog) {
 }
 
 int rdma_connect(rdma_cm_id* id, rdma_conn_param* param) {
-    return int_call("rdma_connect", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id))
-            return EINVAL;
+    return id_call("rdma_connect", id, [&](c_call& call) {
         if (id->verbs == nullptr)
             return would_crash(call.name(), "the id is not bound to a device");
         std::uint32_t qp_num = param != nullptr ? param->qp_num : 0;
@@ -1584,28 +1185,28 @@ int rdma_connect(rdma_cm_id* id, rdma_conn_param* param) {
         happens_before(wire());
         {
             section lock;
-            auto* o = find<id_object>(id);
-            if (const int error = bad_conn_param(*o, id, param))
+            auto& o = record(id);
+            if (const int error = bad_conn_param(o, id, param))
                 return error;
-            o->initiator_depth = depth_or_most(param, &rdma_conn_param::initiator_depth);
-            o->responder_resources = depth_or_most(param, &rdma_conn_param::responder_resources);
-            const sent_param sent = param_to_send(*o, param, qp_num, srq);
-            if (!fits(sent.private_data.size(), field_of_request(is_datagram(*o))))
+            o.initiator_depth = depth_or_most(param, &rdma_conn_param::initiator_depth);
+            o.responder_resources = depth_or_most(param, &rdma_conn_param::responder_resources);
+            const sent_param sent = param_to_send(o, param, qp_num, srq);
+            if (!fits(sent.private_data.size(), field_of_request(is_datagram(o))))
                 return EINVAL;
-            if (strict() && o->state != id_state::route_resolved)
+            if (strict() && o.state != id_state::route_resolved)
                 return EINVAL;
-            o->ep_connect.clear();
-            o->state = id_state::connecting;
+            o.ep_connect.clear();
+            o.state = id_state::connecting;
             if (strict())
-                send_request(*o, sent);
+                send_request(o, sent);
         }
         return sync_complete(id);
     });
 }
 
 int rdma_establish(rdma_cm_id* id) {
-    return int_call("rdma_establish", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id) || id->qp != nullptr)
+    return id_call("rdma_establish", id, [&](c_call&) {
+        if (id->qp != nullptr)
             return EINVAL;
         return finish_handshake(id);
     });
@@ -1626,8 +1227,7 @@ void reject_after_failed_accept(const rdma_cm_id* id) {
 void ack_kept_event(rdma_cm_id* id) {
     {
         section lock;
-        const auto* o = find<id_object>(id);
-        if (o == nullptr || !o->sync)
+        if (!record(id).sync)
             return;
     }
     if (id->event == nullptr)
@@ -1650,18 +1250,17 @@ int accept(c_call& call, rdma_cm_id* id, rdma_conn_param* param) {
     bool datagram = false;
     {
         section lock;
-        auto* o = find<id_object>(id);
-        if (const int error = bad_conn_param(*o, id, param))
+        auto& o = record(id);
+        if (const int error = bad_conn_param(o, id, param))
             return error;
         const std::uint8_t most = the().limits.max_rd_atom;
         const bool own_depth = param != nullptr && param->initiator_depth != RDMA_MAX_INIT_DEPTH;
         const bool own_resources = param != nullptr && param->responder_resources != RDMA_MAX_RESP_RES;
-        o->initiator_depth = own_depth ? param->initiator_depth : std::min(o->initiator_depth, most);
-        o->responder_resources =
-            own_resources ? param->responder_resources : std::min(o->responder_resources, most);
-        depth = o->initiator_depth;
-        resources = o->responder_resources;
-        datagram = is_datagram(*o);
+        o.initiator_depth = own_depth ? param->initiator_depth : std::min(o.initiator_depth, most);
+        o.responder_resources = own_resources ? param->responder_resources : std::min(o.responder_resources, most);
+        depth = o.initiator_depth;
+        resources = o.responder_resources;
+        datagram = is_datagram(o);
     }
     if (!datagram) {
         if (const int error = move_qp_to_rtr(id, resources))
@@ -1673,8 +1272,8 @@ int accept(c_call& call, rdma_cm_id* id, rdma_conn_param* param) {
     int error = 0;
     {
         section lock;
-        auto* o = find<id_object>(id);
-        error = send_response(*o, param_to_send(*o, param, qp_num, srq));
+        auto& o = record(id);
+        error = send_response(o, param_to_send(o, param, qp_num, srq));
     }
     if (error != 0) {
         move_qp_to(id, IBV_QPS_ERR);
@@ -1699,68 +1298,42 @@ int rdma_accept(rdma_cm_id* id, rdma_conn_param* param) {
 
 namespace {
 
-int reject(c_call& call, rdma_cm_id* id, const void* private_data, std::uint8_t length) {
+int reject(rdma_cm_id* id, const void* private_data, std::uint8_t length) {
     happens_before(wire());
     section lock;
-    auto* o = expect_id(call.name(), id);
-    if (o == nullptr)
-        return EINVAL;
+    auto& o = record(id);
     if (private_data == nullptr)
         length = 0;
-    if (!fits(length, field_of_reject(is_datagram(*o))))
+    if (!fits(length, field_of_reject(is_datagram(o))))
         return EINVAL;
-    if (strict() && o->state != id_state::requested)
+    if (strict() && o.state != id_state::requested)
         return EINVAL;
     std::vector<std::byte> data(length);
     if (length > 0)
         std::memcpy(data.data(), private_data, length);
-    o->state = id_state::spent;
-    refuse(std::exchange(o->peer, nullptr), reject_consumer, std::move(data));
+    o.state = id_state::spent;
+    refuse(std::exchange(o.peer, nullptr), reject_consumer, std::move(data));
     return 0;
 }
 
 } // namespace
 
 int rdma_reject(rdma_cm_id* id, const void* private_data, std::uint8_t length) {
-    return int_call("rdma_reject", id, returns::minus_one,
-                    [&](c_call& call) { return reject(call, id, private_data, length); });
+    return int_call("rdma_reject", id, returns::minus_one, [&](c_call&) { return reject(id, private_data, length); });
 }
 
 int rdma_reject_ece(rdma_cm_id* id, const void* private_data, std::uint8_t length) {
     return int_call("rdma_reject_ece", id, returns::minus_one,
-                    [&](c_call& call) { return reject(call, id, private_data, length); });
+                    [&](c_call&) { return reject(id, private_data, length); });
 }
 
 int rdma_notify(rdma_cm_id* id, ibv_event_type) {
-    return int_call("rdma_notify", id, returns::minus_one,
-                    [&](c_call& call) { return checked(call.name(), id) ? 0 : EINVAL; });
+    return id_call("rdma_notify", id, [](c_call&) { return 0; });
 }
-
-namespace {
-
-int kernel_disconnect(id_object& id) {
-    switch (id.state) {
-    case id_state::connected: break;
-    case id_state::disconnecting:
-    case id_state::disconnected: return 0;
-    default: return strict() ? EINVAL : 0;
-    }
-    id_object* peer = id.peer;
-    id.state = id_state::disconnecting;
-    if (peer == nullptr)
-        return 0;
-    // The one who was first learns of the end when the second has disconnected too.
-    tell_disconnected(peer);
-    if (peer->state == id_state::disconnecting)
-        peer->state = id.state = id_state::disconnected;
-    return 0;
-}
-
-} // namespace
 
 int rdma_disconnect(rdma_cm_id* id) {
-    return int_call("rdma_disconnect", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id) || id->verbs == nullptr)
+    return id_call("rdma_disconnect", id, [&](c_call&) {
+        if (id->verbs == nullptr)
             return EINVAL;
         const bool iwarp = id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
         if (const int error = move_qp_to(id, iwarp ? IBV_QPS_SQD : IBV_QPS_ERR))
@@ -1768,7 +1341,7 @@ int rdma_disconnect(rdma_cm_id* id) {
         happens_before(wire());
         {
             section lock;
-            if (const int error = kernel_disconnect(*find<id_object>(id)))
+            if (const int error = kernel_disconnect(record(id)))
                 return error;
         }
         return sync_complete(id);
@@ -1778,17 +1351,15 @@ int rdma_disconnect(rdma_cm_id* id) {
 // ---------------------------------------------------------------- multicast
 
 int rdma_join_multicast(rdma_cm_id* id, sockaddr* addr, void* context) {
-    return int_call("rdma_join_multicast", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id) || length_of(addr) == 0)
+    return id_call("rdma_join_multicast", id, [&](c_call&) {
+        if (length_of(addr) == 0)
             return EINVAL;
         return join(id, addr, false, context);
     });
 }
 
 int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attr, void* context) {
-    return int_call("rdma_join_multicast_ex", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id))
-            return EINVAL;
+    return id_call("rdma_join_multicast_ex", id, [&](c_call&) {
         if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED)
             return ENOTSUP;
         constexpr std::uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
@@ -1806,7 +1377,7 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
     group left;
     {
         section lock;
-        const group* g = find_group(*find<id_object>(id), addr);
+        const group* g = find_group(record(id), addr);
         if (g == nullptr)
             return call.finish(EADDRNOTAVAIL);
         left = *g;
@@ -1814,11 +1385,11 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
     if (id->qp != nullptr && !left.send_only)
         ibv_detach_mcast(id->qp, &left.gid, left.lid);
     section lock;
-    auto& o = *find<id_object>(id);
+    auto& o = record(id);
     const auto forget = [&] {
-        o.groups.erase(std::remove_if(o.groups.begin(), o.groups.end(),
-                                      [&](const group& g) { return g.serial == left.serial; }),
-                       o.groups.end());
+        o.groups.erase(
+            std::remove_if(o.groups.begin(), o.groups.end(), [&](const group& g) { return g.serial == left.serial; }),
+            o.groups.end());
     };
     // When the kernel refuses, the library forgets the group all the same, without waiting.
     if (call.injected()) {
@@ -1826,9 +1397,8 @@ int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
         return call.finish(call.injected_error());
     }
     auto& queue = o.channel->queue;
-    queue.erase(
-        std::remove_if(queue.begin(), queue.end(), [&](const auto& e) { return e->group == left.serial; }),
-        queue.end());
+    queue.erase(std::remove_if(queue.begin(), queue.end(), [&](const auto& e) { return e->group == left.serial; }),
+                queue.end());
     if (queue.empty())
         lower_signal(o.channel->fd);
     const bool acked = lock.wait(the().settings.wait_limit, [&] {
@@ -1901,8 +1471,7 @@ int rdma_ack_cm_event(rdma_cm_event* event) {
             if (group* g = find_group(*o->pins, o->group))
                 ++g->events.acked;
             else
-                report(std::string(call.name()) +
-                       ": the group of this event was left before, this would crash");
+                report(std::string(call.name()) + ": the group of this event was left before, this would crash");
         }
         ++o->pins->events.acked;
         ++the().cm_events.acked;
@@ -1914,14 +1483,12 @@ int rdma_ack_cm_event(rdma_cm_event* event) {
 // ---------------------------------------------------------------- the rest
 
 int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
-    return int_call("rdma_migrate_id", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id))
-            return EINVAL;
+    return id_call("rdma_migrate_id", id, [&](c_call& call) {
         rdma_event_channel* old_private = nullptr;
         rdma_cm_event* kept = nullptr;
         {
             section lock;
-            auto& o = *find<id_object>(id);
+            auto& o = record(id);
             if (o.sync && channel == nullptr)
                 return EINVAL;
             channel_object* to = nullptr;
@@ -1963,27 +1530,25 @@ int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
             rdma_destroy_event_channel(old_private);
         id->channel = channel;
         section lock;
-        auto& o = *find<id_object>(id);
+        auto& o = record(id);
         happens_after_at_end(acks_of(id));
         return wait_for_acks(lock, call.name(), o, o.events) ? 0 : ETIMEDOUT;
     });
 }
 
 int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, std::size_t size) {
-    return int_call("rdma_set_option", id, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_set_option", id, [&](c_call&) {
         happens_before(id);
         section lock;
-        auto* o = expect_id(call.name(), id);
-        if (o == nullptr)
-            return EINVAL;
+        auto& o = record(id);
         if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) {
             if (size == 0)
                 return EINVAL;
             if (strict()) {
-                if (o->state != id_state::address_resolved)
+                if (o.state != id_state::address_resolved)
                     return EINVAL;
-                o->state = id_state::routing;
-                tell(o, RDMA_CM_EVENT_ROUTE_RESOLVED);
+                o.state = id_state::routing;
+                tell(&o, RDMA_CM_EVENT_ROUTE_RESOLVED);
             }
             return 0;
         }
@@ -1995,7 +1560,7 @@ int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, std::size_
         case RDMA_OPTION_ID_REUSEADDR:
             if (size != sizeof(int))
                 return EINVAL;
-            o->reuse_address = *static_cast<const int*>(value) != 0;
+            o.reuse_address = *static_cast<const int*>(value) != 0;
             return 0;
         case RDMA_OPTION_ID_AFONLY: return size == sizeof(int) ? 0 : EINVAL;
         default: return ENOSYS;
@@ -2004,49 +1569,39 @@ int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, std::size_
 }
 
 int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
-    return int_call("rdma_set_local_ece", id, returns::minus_one, [&](c_call& call) {
-        return !checked(call.name(), id) || id->qp != nullptr || ece == nullptr ? EINVAL : 0;
-    });
+    return id_call("rdma_set_local_ece", id, [&](c_call&) { return id->qp != nullptr || ece == nullptr ? EINVAL : 0; });
 }
 
 int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
-    return int_call("rdma_get_remote_ece", id, returns::minus_one, [&](c_call& call) {
-        if (!checked(call.name(), id) || id->qp != nullptr || ece == nullptr)
+    return id_call("rdma_get_remote_ece", id, [&](c_call&) {
+        if (id->qp != nullptr || ece == nullptr)
             return EINVAL;
         *ece = {};
         return 0;
     });
 }
 
-namespace {
-
-__be16 port_of_address(const sockaddr_storage& address) {
-    return port_of(address);
-}
-
-} // namespace
-
 __be16 rdma_get_src_port(rdma_cm_id* id) {
     c_call call("rdma_get_src_port", id, returns::nothing);
-    return checked(call.name(), id) ? port_of_address(id->route.addr.src_storage) : __be16{0};
+    return checked(call.name(), id) ? port_of(id->route.addr.src_storage) : __be16{0};
 }
 
 __be16 rdma_get_dst_port(rdma_cm_id* id) {
     c_call call("rdma_get_dst_port", id, returns::nothing);
-    return checked(call.name(), id) ? port_of_address(id->route.addr.dst_storage) : __be16{0};
+    return checked(call.name(), id) ? port_of(id->route.addr.dst_storage) : __be16{0};
 }
 
 // ---------------------------------------------------------------- endpoints
 
 int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
-    return int_call("rdma_get_request", listen, returns::minus_one, [&](c_call& call) {
+    return id_call("rdma_get_request", listen, [&](c_call&) {
         std::optional<ibv_qp_init_attr> qp_attr;
         {
             section lock;
-            const auto* o = expect_id(call.name(), listen);
-            if (o == nullptr || !o->sync)
+            const auto& o = record(listen);
+            if (!o.sync)
                 return EINVAL;
-            qp_attr = o->ep_attr;
+            qp_attr = o.ep_attr;
         }
         if (listen->event != nullptr) {
             rdma_ack_cm_event(listen->event);
@@ -2080,9 +1635,9 @@ int make_passive(rdma_cm_id* id, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_att
     if (attr == nullptr)
         return 0;
     section lock;
-    auto* o = find<id_object>(id);
-    o->ep_attr = *attr;
-    store_enum(o->ep_attr->qp_type, res->ai_qp_type);
+    auto& o = record(id);
+    o.ep_attr = *attr;
+    store_enum(o.ep_attr->qp_type, res->ai_qp_type);
     return 0;
 }
 
@@ -2100,7 +1655,7 @@ int make_active(rdma_cm_id* id, rdma_addrinfo* res, ibv_pd* pd, ibv_qp_init_attr
         return 0;
     section lock;
     const auto* data = static_cast<const std::byte*>(res->ai_connect);
-    find<id_object>(id)->ep_connect.assign(data, data + res->ai_connect_len);
+    record(id).ep_connect.assign(data, data + res->ai_connect_len);
     return 0;
 }
 

@@ -51,8 +51,7 @@ struct children_page {
 };
 
 children_page* new_children_page() {
-    void* page =
-        mmap(nullptr, sizeof(children_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* page = mmap(nullptr, sizeof(children_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return page == MAP_FAILED ? nullptr : new (page) children_page{};
 }
 
@@ -233,7 +232,7 @@ void drop_block(block b) {
     if (b.memory == nullptr)
         return;
     std::memset(b.memory, poison_byte, b.size);
-    if (the().settings.reuse_addresses) {
+    if (setting(&settings::reuse_addresses)) {
         happens_before(b.memory);
         with_graves([&b](graveyard& g) { return g.ready.push_back(b), 0; });
         return;
@@ -260,10 +259,10 @@ void drop_block(block b) {
 namespace {
 
 const char* kind_name(kind what) {
-    static constexpr const char* names[] = {
-        "channel", "id", "event", "device", "device_list",  "context_list", "context",
-        "pd",      "mr", "mw",    "dm",     "comp_channel", "cq",           "qp",
-        "srq",     "ah", "xrcd",  "wq",     "td",           "flow",         "addrinfo"};
+    static constexpr const char* names[] = {"channel", "id",   "event",   "device", "device_list", "context_list",
+                                            "context", "pd",   "mr",      "mw",     "dm",          "comp_channel",
+                                            "cq",      "qp",   "srq",     "ah",     "xrcd",        "wq",
+                                            "td",      "flow", "addrinfo"};
     static_assert(std::size(names) == static_cast<std::size_t>(kind::count_));
     return names[static_cast<std::size_t>(what)];
 }
@@ -434,15 +433,8 @@ c_call::c_call(const char* name, const void* object, returns natural, std::strin
         }
         entry_ = s.log.size();
         generation_ = s.log_generation;
-        s.log.push_back({name_,
-                         object_,
-                         object_name_,
-                         detail_,
-                         {},
-                         false,
-                         nested_,
-                         std::this_thread::get_id(),
-                         getpid()});
+        s.log.push_back(
+            {name_, object_, object_name_, detail_, {}, false, nested_, std::this_thread::get_id(), getpid()});
         s.changed.notify_all();
     }
     ++call_depth;
@@ -464,6 +456,8 @@ c_call::~c_call() {
         }
         if (!failed_)
             ++s.counters[name_].succeeded;
+        if (!failed_ && !errno_left_ && s.settings.errno_after_success != 0)
+            errno_after_ = s.settings.errno_after_success;
     }
     run_hook(false, name_);
     errno = errno_after_;
@@ -472,8 +466,6 @@ c_call::~c_call() {
 void c_call::succeeded(std::string result) {
     finished_ = true;
     result_ = std::move(result);
-    if (the().settings.errno_after_success != 0 && !errno_left_)
-        errno_after_ = the().settings.errno_after_success;
 }
 
 void c_call::failed(int error, std::string value) {
@@ -493,10 +485,9 @@ int c_call::finish(int error) {
     }
     if (error == 0)
         return succeeded("0"), 0;
-    const convention how =
-        !injected_ || how_ == convention::natural
-            ? (natural_ == returns::minus_one ? convention::minus_one : convention::positive)
-            : how_;
+    const convention how = !injected_ || how_ == convention::natural
+                               ? (natural_ == returns::minus_one ? convention::minus_one : convention::positive)
+                               : how_;
     const int before = errno_after_;
     const int value = how == convention::minus_one ? -1 : how == convention::positive ? error : -error;
     failed(error, std::to_string(value));
@@ -550,7 +541,7 @@ int wait_for_signal(int fd, std::chrono::milliseconds limit) {
 
 std::string error_name(int error) {
     switch (error) {
-#define FAKE_NAME(e)                                                                                         \
+#define FAKE_NAME(e)                                                                                                   \
     case e: return #e
         FAKE_NAME(EPERM);
         FAKE_NAME(ENOENT);

@@ -11,7 +11,7 @@ namespace fake::detail {
 // ---------------------------------------------------------------- completion events
 
 void queue_cq_event(cq_object& cq) {
-    if (cq.channel == nullptr)
+    if (cq.channel == nullptr || cq.going)
         return;
     if (cq.channel->queue.empty())
         raise_signal(cq.channel->c->fd);
@@ -35,8 +35,8 @@ void complete(cq_object& cq, const queued_wc& wc, bool solicited) {
         return;
     }
     cq.queue.push_back(wc);
-    const bool tells = cq.armed == cq_object::arm::any || (cq.armed == cq_object::arm::solicited &&
-                                                           (solicited || wc.wc.status != IBV_WC_SUCCESS));
+    const bool tells = cq.armed == cq_object::arm::any ||
+                       (cq.armed == cq_object::arm::solicited && (solicited || wc.wc.status != IBV_WC_SUCCESS));
     if (!tells)
         return;
     cq.armed = cq_object::arm::none;
@@ -176,8 +176,8 @@ std::optional<span> local_bytes(const pd_object* pd, const ibv_sge& sge, bool wr
     return found;
 }
 
-std::optional<span> remote_bytes(const qp_object& at, std::uint32_t rkey, std::uint64_t address,
-                                 std::size_t length, unsigned access) {
+std::optional<span> remote_bytes(const qp_object& at, std::uint32_t rkey, std::uint64_t address, std::size_t length,
+                                 unsigned access) {
     if ((at.attr.qp_access_flags & access) == 0)
         return std::nullopt;
     if (length == 0)
@@ -262,8 +262,7 @@ std::optional<posted_wr> take_recv(qp_object& qp) {
 }
 
 bool can_receive(const qp_object& qp) {
-    return qp.attr.qp_state == IBV_QPS_RTR || qp.attr.qp_state == IBV_QPS_RTS ||
-           qp.attr.qp_state == IBV_QPS_SQD;
+    return qp.attr.qp_state == IBV_QPS_RTR || qp.attr.qp_state == IBV_QPS_RTS || qp.attr.qp_state == IBV_QPS_SQD;
 }
 
 void fill_imm_or_key(ibv_wc& wc, const ibv_send_wr& wr) {
@@ -306,8 +305,8 @@ ibv_wc_status access_error(qp_object& at) {
 
 // ---------------------------------------------------------------- datagrams
 
-void deliver_datagram(qp_object& from, qp_object& to, const posted_wr& send,
-                      const std::vector<std::byte>& payload, const ibv_ah_attr& path) {
+void deliver_datagram(qp_object& from, qp_object& to, const posted_wr& send, const std::vector<std::byte>& payload,
+                      const ibv_ah_attr& path) {
     constexpr std::size_t header_size = sizeof(ibv_grh);
     const std::uint32_t asked = send.wr.wr.ud.remote_qkey;
     const std::uint32_t qkey = (asked & 0x80000000U) != 0 ? from.attr.qkey : asked;
@@ -404,8 +403,8 @@ result write_remote(qp_object& from, qp_object& to, const posted_wr& send) {
     const auto message = gather(from, send);
     if (!message)
         return IBV_WC_LOC_PROT_ERR;
-    const auto place = remote_bytes(to, send.wr.wr.rdma.rkey, send.wr.wr.rdma.remote_addr, message->size(),
-                                    IBV_ACCESS_REMOTE_WRITE);
+    const auto place =
+        remote_bytes(to, send.wr.wr.rdma.rkey, send.wr.wr.rdma.remote_addr, message->size(), IBV_ACCESS_REMOTE_WRITE);
     if (!place)
         return access_error(to);
     if (!message->empty())
@@ -414,8 +413,8 @@ result write_remote(qp_object& from, qp_object& to, const posted_wr& send) {
 }
 
 result read_remote(qp_object& from, qp_object& to, const posted_wr& send) {
-    const auto place = remote_bytes(to, send.wr.wr.rdma.rkey, send.wr.wr.rdma.remote_addr, total(send.sges),
-                                    IBV_ACCESS_REMOTE_READ);
+    const auto place =
+        remote_bytes(to, send.wr.wr.rdma.rkey, send.wr.wr.rdma.remote_addr, total(send.sges), IBV_ACCESS_REMOTE_READ);
     if (!place)
         return access_error(to);
     return scatter(from.pd, send.sges, {place->begin(), place->end()}) ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
@@ -425,8 +424,7 @@ result atomic(qp_object& from, qp_object& to, const posted_wr& send) {
     const auto& a = send.wr.wr.atomic;
     if (a.remote_addr % sizeof(std::uint64_t) != 0)
         return IBV_WC_REM_INV_REQ_ERR;
-    const auto place =
-        remote_bytes(to, a.rkey, a.remote_addr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
+    const auto place = remote_bytes(to, a.rkey, a.remote_addr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC);
     if (!place)
         return access_error(to);
     std::uint64_t before = 0;
@@ -890,8 +888,7 @@ void push_completion(ibv_cq* cq, const ibv_wc& wc, bool solicited) {
     complete(*o, queued, solicited);
 }
 
-void push_success(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_opcode opcode, std::uint32_t qp_num,
-                  std::uint32_t byte_len) {
+void push_success(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_opcode opcode, std::uint32_t qp_num, std::uint32_t byte_len) {
     ibv_wc wc = success_wc(wr_id, opcode, qp_num);
     if ((opcode & IBV_WC_RECV) != 0 || opcode == IBV_WC_RDMA_READ)
         wc.byte_len = byte_len;

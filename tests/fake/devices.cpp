@@ -1,4 +1,5 @@
 // libibverbs: devices, contexts, queries and async events.
+#include "addresses.hpp"
 #include "internal.hpp"
 
 #include <algorithm>
@@ -101,19 +102,10 @@ std::vector<gid_row> gid_table(const device_object& dev) {
     return rows;
 }
 
-std::string host_text(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = "";
-    if (address.ss_family == AF_INET)
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
-    else if (address.ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
-    return text;
-}
-
 } // namespace
 
 device_object* device_for(const sockaddr_storage& local) {
-    const std::string host = host_text(local);
+    const std::string host = host_of(local);
     device_object* any = nullptr;
     for (const auto& dev : the().devices) {
         if (dev->removed)
@@ -243,6 +235,8 @@ void cm_detach(device_object& dev) {
 // ---------------------------------------------------------------- async events
 
 void queue_async(context_object& context, int type, object* element, int port) {
+    if (element != nullptr && element->going)
+        return;
     auto made = std::make_unique<async_event>();
     made->type = type;
     made->element = element;
@@ -268,9 +262,8 @@ void drop_async_of(object& element, context_object& context) {
     auto& queue = context.async;
     if (queue.empty())
         return;
-    queue.erase(
-        std::remove_if(queue.begin(), queue.end(), [&](const auto& e) { return e->element == &element; }),
-        queue.end());
+    queue.erase(std::remove_if(queue.begin(), queue.end(), [&](const auto& e) { return e->element == &element; }),
+                queue.end());
     if (queue.empty())
         lower_signal(context.c->async_fd);
 }
@@ -325,8 +318,7 @@ void push_async(const char* what, void* handle, int type) {
     auto* o = expect<Object>("push_async_event", what, handle);
     if (o == nullptr)
         return;
-    for (object* parent = o; parent != nullptr;
-         parent = parent->parents.empty() ? nullptr : parent->parents.front())
+    for (object* parent = o; parent != nullptr; parent = parent->parents.empty() ? nullptr : parent->parents.front())
         if (parent->what == kind::context)
             return queue_async(*static_cast<context_object*>(parent), type, o, 0);
 }
@@ -480,8 +472,7 @@ int ibv_close_device(ibv_context* context) {
             return 0;
         }
         if (o->children > 0) {
-            report("ibv_close_device: " + o->name + " still has " + children_of(*o) +
-                   ", whose end would crash");
+            report("ibv_close_device: " + o->name + " still has " + children_of(*o) + ", whose end would crash");
             return 0;
         }
         close_context(*o);
@@ -490,8 +481,7 @@ int ibv_close_device(ibv_context* context) {
 }
 
 ibv_context* ibv_import_device(int) {
-    return make_call<ibv_context>("ibv_import_device", nullptr,
-                                  [](c_call&, ibv_context*&) { return EOPNOTSUPP; });
+    return make_call<ibv_context>("ibv_import_device", nullptr, [](c_call&, ibv_context*&) { return EOPNOTSUPP; });
 }
 
 // ---------------------------------------------------------------- librdmacm's list of contexts
@@ -688,8 +678,8 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
     });
 }
 
-ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,
-                             std::uint32_t flags, std::size_t size) {
+ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries, std::uint32_t flags,
+                             std::size_t size) {
     c_call call("ibv_query_gid_table", context, returns::error_number);
     if (call.injected())
         return -std::abs(call.finish(call.injected_error()));
@@ -703,8 +693,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
         for (std::uint32_t port = 1; port <= o->dev->config.ports; ++port) {
             for (std::uint32_t i = 0; i < rows.size() && n < max_entries; ++i, ++n) {
                 const auto full = gid_entry(rows[i], port, i);
-                std::memcpy(reinterpret_cast<std::byte*>(entries) + n * size, &full,
-                            std::min(size, sizeof full));
+                std::memcpy(reinterpret_cast<std::byte*>(entries) + n * size, &full, std::min(size, sizeof full));
             }
         }
     }
@@ -742,8 +731,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
             }
             if (fd < 0)
                 return EBADF;
-            const auto limit = the().settings.get_limit;
-            if (const int error = wait_for_signal(fd, limit)) {
+            if (const int error = wait_for_signal(fd, setting(&fake::settings::get_limit))) {
                 if (error == ETIMEDOUT)
                     report(std::string(call.name()) + ": blocks for ever");
                 return error;

@@ -133,10 +133,10 @@ void bench_mode(bool on, rdma_cm_id* id = nullptr);
 [[nodiscard]] std::vector<std::byte> bytes(std::initializer_list<int> values);
 
 enum class private_data_form {
-    padded,           // to the field of the event's message, zeroes behind (nothing where there is no field)
-    exact,            // as long as given
-    none,             // null and 0
-    null_with_length, // null, but the length byte says 148
+    padded,                // to the field of the event's message, zeroes behind (nothing where there is no field)
+    exact,                 // as long as given
+    none,                  // null and 0
+    null_with_length,      // null, but the length byte says 148
     pointer_without_length // not null, but the length byte says 0
 };
 

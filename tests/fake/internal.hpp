@@ -121,6 +121,7 @@ struct object {
     std::vector<object*> parents;
     unsigned children = 0;
     bool internal = false; // librdmacm's own
+    bool going = false;    // a destroy has begun
     bool gone = false;     // a destroy gave EIO: the device is gone, and this with it
 };
 
@@ -181,7 +182,6 @@ struct id_object : object {
     rdma_cm_id* c = nullptr;
     channel_object* channel = nullptr; // null once the channel was destroyed under the id
     bool sync = false;
-    bool going = false; // a destroy has begun: no more events
     rdma_port_space ps = RDMA_PS_TCP;
     ibv_qp_type qp_type = IBV_QPT_RC;
     id_state state = id_state::idle;
@@ -477,6 +477,13 @@ public:
 private:
     std::unique_lock<std::mutex> lock_;
 };
+
+// Read by many threads, and changed by the test: outside of a section only in this way.
+template <class Value>
+Value setting(Value settings::*member) {
+    section lock;
+    return the().settings.*member;
+}
 
 // To the failure handler, now or at the end of the section.
 void report(std::string text);

@@ -72,8 +72,7 @@ void events_are_got_and_acked() {
     rdma_cm_id* id = nullptr;
     CHECK(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0);
     CHECK(!readable(channel->fd));
-    fake::push_event(
-        {.type = RDMA_CM_EVENT_REJECTED, .id = id, .status = 28, .private_data = fake::bytes("no")});
+    fake::push_event({.type = RDMA_CM_EVENT_REJECTED, .id = id, .status = 28, .private_data = fake::bytes("no")});
     CHECK(readable(channel->fd));
     rdma_cm_event* event = nullptr;
     CHECK(rdma_get_cm_event(channel, &event) == 0);
@@ -100,8 +99,7 @@ void events_are_got_and_acked() {
         CHECK(failed.mentions("id1 was destroyed before"));
     }
     rdma_destroy_event_channel(channel);
-    CHECK(fake::in_order(
-        {"rdma_create_id", "rdma_get_cm_event", "rdma_destroy_id", "rdma_destroy_event_channel"}));
+    CHECK(fake::in_order({"rdma_create_id", "rdma_get_cm_event", "rdma_destroy_id", "rdma_destroy_event_channel"}));
     CHECK(fake::calls("rdma_ack_cm_event") == 3 && fake::successes("rdma_get_cm_event") == 1);
 }
 
@@ -222,15 +220,12 @@ void private_data_comes_in_all_forms() {
     rdma_cm_id* id = nullptr;
     rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP);
     const auto got = [&](fake::private_data_form form, std::uint8_t length, bool null) {
-        fake::push_event({.type = RDMA_CM_EVENT_REJECTED,
-                          .id = id,
-                          .status = 28,
-                          .private_data = fake::bytes("x"),
-                          .form = form});
+        fake::push_event(
+            {.type = RDMA_CM_EVENT_REJECTED, .id = id, .status = 28, .private_data = fake::bytes("x"), .form = form});
         rdma_cm_event* event = nullptr;
         rdma_get_cm_event(channel, &event);
-        const bool same = event->param.conn.private_data_len == length &&
-                          (event->param.conn.private_data == nullptr) == null;
+        const bool same =
+            event->param.conn.private_data_len == length && (event->param.conn.private_data == nullptr) == null;
         rdma_ack_cm_event(event);
         return same;
     };
@@ -419,8 +414,7 @@ void completion_events_are_counted() {
     }
     ibv_ack_cq_events(w.cq, 1);
     fake::push_failure(w.cq, 8, IBV_WC_WR_FLUSH_ERR, 1);
-    CHECK(ibv_poll_cq(w.cq, 2, wc) == 1 && wc[0].status == IBV_WC_WR_FLUSH_ERR &&
-          wc[0].byte_len == 0xA5A5A5A5);
+    CHECK(ibv_poll_cq(w.cq, 2, wc) == 1 && wc[0].status == IBV_WC_WR_FLUSH_ERR && wc[0].byte_len == 0xA5A5A5A5);
 }
 
 void async_events_are_counted() {
@@ -451,8 +445,7 @@ void device_lists_come_in_all_sizes() {
     ibv_free_device_list(list);
     CHECK(rdma_create_event_channel() == nullptr && errno == ENODEV);
     CHECK(rdma_get_devices(&n) == nullptr && errno == ENODEV && n == 0);
-    fake::devices(
-        {{.name = "fake0", .addresses = {"192.0.2.1"}}, {.name = "fake1", .addresses = {"198.51.100.1"}}});
+    fake::devices({{.name = "fake0", .addresses = {"192.0.2.1"}}, {.name = "fake1", .addresses = {"198.51.100.1"}}});
     list = ibv_get_device_list(&n);
     CHECK(n == 2 && ibv_get_device_guid(list[0]) != ibv_get_device_guid(list[1]));
     ibv_context* context = ibv_open_device(list[1]);
@@ -799,8 +792,7 @@ void address_lists_are_made() {
     hints.ai_port_space = RDMA_PS_TCP;
     rdma_addrinfo* res = nullptr;
     CHECK(rdma_getaddrinfo("192.0.2.9", "7471", &hints, &res) == 0);
-    CHECK(res->ai_family == AF_INET && res->ai_dst_len == sizeof(sockaddr_in) &&
-          res->ai_qp_type == IBV_QPT_RC);
+    CHECK(res->ai_family == AF_INET && res->ai_dst_len == sizeof(sockaddr_in) && res->ai_qp_type == IBV_QPT_RC);
     rdma_freeaddrinfo(res);
     CHECK(rdma_getaddrinfo("no number", "1", &hints, &res) != 0);
 }
@@ -878,8 +870,7 @@ void data_moves_between_connected_queues() {
 
     for (std::uint64_t i = 0; i < 4; ++i)
         CHECK(post(qp, piece(own, 0, 8), IBV_WR_RDMA_WRITE, i, other, 0) == 0);
-    CHECK(post(qp, piece(own, 0, 8), IBV_WR_RDMA_WRITE, 9, other) ==
-          ENOMEM); // unsignalled ones keep their slots
+    CHECK(post(qp, piece(own, 0, 8), IBV_WR_RDMA_WRITE, 9, other) == ENOMEM); // unsignalled ones keep their slots
 
     CHECK(post_recv(qp, piece(own, 0, 8), 10) == 0);
     CHECK(rdma_disconnect(c.active) == 0);
@@ -1071,7 +1062,7 @@ struct test {
     void (*run)();
 };
 constexpr test tests[] = {
-#define TEST(f)                                                                                              \
+#define TEST(f)                                                                                                        \
     { #f, f }
     TEST(events_are_got_and_acked),
     TEST(empty_channels_give_eagain_and_eintr),

@@ -4,7 +4,7 @@
 const char* rdma_event_str(rdma_cm_event_type event) {
     // Versions differ in the enumerators they know; here the common ones, as most versions have it.
     switch (fake::detail::load_enum(event)) {
-#define FAKE_TEXT(e)                                                                                         \
+#define FAKE_TEXT(e)                                                                                                   \
     case e: return #e
         FAKE_TEXT(RDMA_CM_EVENT_ADDR_RESOLVED);
         FAKE_TEXT(RDMA_CM_EVENT_ADDR_ERROR);
@@ -49,8 +49,7 @@ const char* ibv_node_type_str(ibv_node_type type) {
 }
 
 const char* ibv_port_state_str(ibv_port_state state) {
-    static constexpr const char* texts[] = {"no state change (NOP)", "down", "init", "armed", "active",
-                                            "active defer"};
+    static constexpr const char* texts[] = {"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
     return text_of(texts, fake::detail::load_enum(state));
 }
 

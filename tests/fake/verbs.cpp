@@ -15,14 +15,22 @@ std::uint32_t next_handle() {
 }
 
 std::string hang_text(const char* call, const object& o, const tally& t, const char* what) {
-    return std::string(call) + ": would hang, " + std::to_string(t.held()) + " of " + std::to_string(t.got) +
-           " " + what + " of " + o.name + " are not acked";
+    return std::string(call) + ": would hang, " + std::to_string(t.held()) + " of " + std::to_string(t.got) + " " +
+           what + " of " + o.name + " are not acked";
+}
+
+// From here on it gets no more events. False: another thread is at it.
+bool begin_end(const char* call, object& o) {
+    if (o.going)
+        report(std::string(call) + ": " + o.name + " is being destroyed by another call");
+    return !std::exchange(o.going, true);
 }
 
 // The destroy waits until as many were acked as were got. False: reported as a hang.
-bool wait_for_acks(section& lock, const char* call, const object& o, const tally& t, const char* what) {
+bool wait_for_acks(section& lock, const char* call, object& o, const tally& t, const char* what) {
     if (lock.wait(the().settings.wait_limit, [&] { return t.held() == 0; }))
         return true;
+    o.going = false;
     report(hang_text(call, o, t, what));
     return false;
 }
@@ -66,8 +74,8 @@ void new_keys(std::uint32_t& lkey, std::uint32_t& rkey) {
     rkey = (index << 9U) | 0x100U | 0x52U;
 }
 
-mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
-                  unsigned access, std::vector<object*> more_parents = {}) {
+mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access,
+                  std::vector<object*> more_parents = {}) {
     auto* domain = expect<pd_object>(call, "PD", pd);
     if (domain == nullptr)
         return nullptr;
@@ -88,8 +96,7 @@ mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, 
     return &o;
 }
 
-ibv_mr* reg_mr(const char* name, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
-               unsigned access) {
+ibv_mr* reg_mr(const char* name, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
     return make_call<ibv_mr>(name, pd, [&](c_call& call, ibv_mr*& made) {
         section lock;
         if (!access_allowed(access) || length == 0 || length > the().limits.max_mr_size)
@@ -290,8 +297,8 @@ int close_xrcd(ibv_xrcd* xrcd) {
 
 // ---------------------------------------------------------------- completion queues
 
-int add_cq(c_call& call, ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
-           int vector, ibv_cq_ex*& made) {
+int add_cq(c_call& call, ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector,
+           ibv_cq_ex*& made) {
     section lock;
     auto* owner = expect<context_object>(call.name(), "context", context);
     if (owner == nullptr)
@@ -485,8 +492,7 @@ constexpr transition rc_transitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
-     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS,
      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
@@ -497,9 +503,9 @@ constexpr transition rc_transitions[] = {
     {IBV_QPS_SQD, IBV_QPS_RTS, 0,
      IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
-     IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-         IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
-         IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+     IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
+         IBV_QP_PATH_MIG_STATE},
 };
 
 constexpr transition uc_transitions[] = {
@@ -509,8 +515,7 @@ constexpr transition uc_transitions[] = {
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
      IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
-    {IBV_QPS_RTS, IBV_QPS_RTS, 0,
-     IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
     {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
@@ -541,14 +546,13 @@ bool may_move(const qp_object& qp, ibv_qp_state from, ibv_qp_state to, int mask)
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
         return given == 0;
     const auto known = transitions_of(qp.qp_type);
-    const auto it = std::find_if(known.begin(), known.end(),
-                                 [&](const transition& t) { return t.from == from && t.to == to; });
+    const auto it =
+        std::find_if(known.begin(), known.end(), [&](const transition& t) { return t.from == from && t.to == to; });
     if (it == known.end())
         return false;
     // The bits above are RoCE's own, which old kernels put into librdmacm's masks.
     const int known_bits = (1 << 21) - 1;
-    return (given & it->required) == it->required &&
-           (given & known_bits & ~(it->required | it->optional)) == 0;
+    return (given & it->required) == it->required && (given & known_bits & ~(it->required | it->optional)) == 0;
 }
 
 const char* state_name(ibv_qp_state state) {
@@ -605,8 +609,7 @@ int change_qp(c_call& call, ibv_qp* qp, const ibv_qp_attr& attr, int mask) {
         return EINVAL;
     if (!may_move(*o, from, to, mask))
         return EINVAL;
-    if ((mask & IBV_QP_PORT) != 0 &&
-        (attr.port_num < 1 || attr.port_num > context_above(*o)->dev->config.ports))
+    if ((mask & IBV_QP_PORT) != 0 && (attr.port_num < 1 || attr.port_num > context_above(*o)->dev->config.ports))
         return EINVAL;
     store_attributes(o->attr, attr, mask);
     if (to == IBV_QPS_ERR)
@@ -744,9 +747,8 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
         pd_object* pd = nullptr;
         cq_object* cq = nullptr;
         if (!optional_parent(call.name(), "PD", attr->pd, context, parents, pd) ||
-            !optional_parent(call.name(), "CQ", attr->cq, context, parents, cq) || pd == nullptr ||
-            cq == nullptr || attr->wq_type != IBV_WQT_RQ ||
-            attr->max_wr > static_cast<unsigned>(the().limits.max_qp_wr))
+            !optional_parent(call.name(), "CQ", attr->cq, context, parents, cq) || pd == nullptr || cq == nullptr ||
+            attr->wq_type != IBV_WQT_RQ || attr->max_wr > static_cast<unsigned>(the().limits.max_qp_wr))
             return EINVAL;
         attr->max_wr = round_up(attr->max_wr);
         attr->max_sge = round_up(attr->max_sge);
@@ -790,6 +792,8 @@ int destroy_wq(ibv_wq* wq) {
             return EINVAL;
         if (o->children > 0)
             return EBUSY;
+        if (!begin_end(call.name(), *o))
+            return EINVAL;
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->asyncs, "async events"))
             return ETIMEDOUT;
@@ -885,11 +889,10 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t leng
     section lock;
     auto* o = expect<mr_object>(call.name(), "MR", mr);
     auto* domain = (flags & IBV_REREG_MR_CHANGE_PD) == 0 ? nullptr : expect<pd_object>(call.name(), "PD", pd);
-    const bool bad =
-        o == nullptr || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
-        ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && domain == nullptr) ||
-        ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && !access_allowed(static_cast<unsigned>(access))) ||
-        ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && length == 0);
+    const bool bad = o == nullptr || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+                     ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && domain == nullptr) ||
+                     ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && !access_allowed(static_cast<unsigned>(access))) ||
+                     ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && length == 0);
     if (bad) {
         call.finish(EINVAL);
         call.leave_errno(EINVAL);
@@ -901,8 +904,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t leng
         o->iova = reinterpret_cast<std::uintptr_t>(addr);
     }
     if (domain != nullptr) {
-        std::replace(o->parents.begin(), o->parents.end(), static_cast<object*>(o->pd),
-                     static_cast<object*>(domain));
+        std::replace(o->parents.begin(), o->parents.end(), static_cast<object*>(o->pd), static_cast<object*>(domain));
         --o->pd->children;
         ++domain->children;
         o->pd = domain;
@@ -936,23 +938,22 @@ void ibv_unimport_dm(ibv_dm* dm) {
 // ---------------------------------------------------------------- completion channels and queues
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-    return make_call<ibv_comp_channel>(
-        "ibv_create_comp_channel", context, [&](c_call& call, ibv_comp_channel*& made) {
-            section lock;
-            auto* owner = expect<context_object>(call.name(), "context", context);
-            if (owner == nullptr)
-                return EINVAL;
-            const int fd = new_signal();
-            if (fd < 0)
-                return errno;
-            block b;
-            made = new_struct<ibv_comp_channel>(b);
-            made->context = context;
-            made->fd = fd;
-            made->refcnt = 0;
-            enlist<comp_channel_object>(made, b, {owner}).c = made;
-            return 0;
-        });
+    return make_call<ibv_comp_channel>("ibv_create_comp_channel", context, [&](c_call& call, ibv_comp_channel*& made) {
+        section lock;
+        auto* owner = expect<context_object>(call.name(), "context", context);
+        if (owner == nullptr)
+            return EINVAL;
+        const int fd = new_signal();
+        if (fd < 0)
+            return errno;
+        block b;
+        made = new_struct<ibv_comp_channel>(b);
+        made->context = context;
+        made->fd = fd;
+        made->refcnt = 0;
+        enlist<comp_channel_object>(made, b, {owner}).c = made;
+        return 0;
+    });
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
@@ -969,8 +970,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     });
 }
 
-ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
-                      int vector) {
+ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
     return make_call<ibv_cq>("ibv_create_cq", context, [&](c_call& call, ibv_cq*& made) {
         ibv_cq_ex* extended = nullptr;
         const int error = add_cq(call, context, cqe, cq_context, channel, vector, extended);
@@ -983,8 +983,7 @@ int ibv_resize_cq(ibv_cq* cq, int cqe) {
     return int_call("ibv_resize_cq", cq, returns::error_number, [&](c_call& call) {
         section lock;
         auto* o = expect<cq_object>(call.name(), "CQ", cq);
-        if (o == nullptr || cqe < 1 || cqe > the().limits.max_cqe ||
-            static_cast<std::size_t>(cqe) < o->queue.size())
+        if (o == nullptr || cqe < 1 || cqe > the().limits.max_cqe || static_cast<std::size_t>(cqe) < o->queue.size())
             return EINVAL;
         cq->cqe = static_cast<int>(round_up(static_cast<std::uint32_t>(cqe)));
         return 0;
@@ -999,6 +998,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
             return EINVAL;
         if (o->children > 0)
             return EBUSY;
+        if (!begin_end(call.name(), *o))
+            return EINVAL;
         drop_events_of(*o);
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->completions, "completion events") ||
@@ -1039,7 +1040,7 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
                 *cq_context = got->cq_context;
                 return 0;
             }
-            if (const int error = wait_for_signal(channel->fd, the().settings.get_limit)) {
+            if (const int error = wait_for_signal(channel->fd, setting(&fake::settings::get_limit))) {
                 if (error == ETIMEDOUT)
                     report(std::string(call.name()) + ": blocks for ever");
                 return error;
@@ -1056,8 +1057,8 @@ void ibv_ack_cq_events(ibv_cq* cq, unsigned n) {
     if (o == nullptr)
         return;
     if (n > o->completions.held()) {
-        report(std::string(call.name()) + ": " + std::to_string(n) + " events of " + o->name +
-               " acked, but " + std::to_string(o->completions.held()) + " are held");
+        report(std::string(call.name()) + ": " + std::to_string(n) + " events of " + o->name + " acked, but " +
+               std::to_string(o->completions.held()) + " are held");
         return;
     }
     o->completions.acked += n;
@@ -1128,6 +1129,8 @@ int ibv_destroy_qp(ibv_qp* qp) {
             return EINVAL;
         if (o->children > 0 || !o->groups.empty())
             return EBUSY;
+        if (!begin_end(call.name(), *o))
+            return EINVAL;
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->asyncs, "async events"))
             return ETIMEDOUT;
@@ -1203,8 +1206,7 @@ int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
         if (o == nullptr || (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0)
             return EINVAL;
         if ((mask & IBV_SRQ_MAX_WR) != 0) {
-            if (attr->max_wr < o->recvs.size() ||
-                attr->max_wr > static_cast<unsigned>(the().limits.max_srq_wr))
+            if (attr->max_wr < o->recvs.size() || attr->max_wr > static_cast<unsigned>(the().limits.max_srq_wr))
                 return EINVAL;
             o->attr.max_wr = round_up(attr->max_wr);
         }
@@ -1236,6 +1238,8 @@ int ibv_destroy_srq(ibv_srq* srq) {
             return EINVAL;
         if (o->children > 0)
             return EBUSY;
+        if (!begin_end(call.name(), *o))
+            return EINVAL;
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->asyncs, "async events"))
             return ETIMEDOUT;
@@ -1271,8 +1275,7 @@ int ibv_destroy_ah(ibv_ah* ah) {
     return destroy_plain<ah_object>("ibv_destroy_ah", "AH", ah);
 }
 
-int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
-                        ibv_ah_attr* attr) {
+int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh, ibv_ah_attr* attr) {
     return int_call("ibv_init_ah_from_wc", context, returns::minus_one, [&](c_call& call) {
         {
             section lock;
