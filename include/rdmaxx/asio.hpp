@@ -1,0 +1,100 @@
+// rdmaxx in standalone Asio's event loops: asio 1.19 or later (Debian's libasio-dev). For Boost.Asio see boost_asio.hpp.
+#ifndef RDMAXX_ASIO_HPP
+#define RDMAXX_ASIO_HPP
+
+#include <rdmaxx/detail/asio_adapter.hpp>
+
+#include <asio/any_io_executor.hpp>
+#include <asio/async_result.hpp>
+#include <asio/cancellation_state.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/compose.hpp>
+#include <asio/error.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+
+#if defined(ASIO_HAS_CO_AWAIT)
+#    include <asio/awaitable.hpp>
+#    include <asio/this_coro.hpp>
+#    include <asio/use_awaitable.hpp>
+#    include <rdmaxx/detail/asio_connection.hpp>
+#endif
+
+namespace rdmaxx::inline v0 {
+namespace detail {
+
+struct standalone_asio {
+    using error_code = ::asio::error_code;
+    template <class Executor>
+    using descriptor = ::asio::posix::basic_stream_descriptor<Executor>;
+    template <class Executor>
+    using default_token = typename ::asio::default_completion_token<Executor>::type;
+
+    static constexpr auto wait_read = ::asio::posix::descriptor_base::wait_read;
+
+    [[nodiscard]] static error_code aborted() noexcept { return ::asio::error::operation_aborted; }
+    [[nodiscard]] static error_code from_std(const std::error_code& ec) noexcept { return ec; }
+    [[nodiscard]] static auto enable_total_cancellation() noexcept { return ::asio::enable_total_cancellation(); }
+    template <class Self>
+    [[nodiscard]] static bool is_cancelled(Self& self) noexcept {
+        if constexpr (requires { self.cancelled(); }) // asio 1.22.1 keeps it private
+            return self.cancelled() != ::asio::cancellation_type::none;
+        else
+            return false;
+    }
+    template <class Executor, class Function>
+    static void post(const Executor& executor, Function&& function) {
+        ::asio::post(executor, std::forward<Function>(function));
+    }
+    template <class Signature, class Operation, class Token, class IoObject>
+    static auto async_compose(Operation&& operation, Token&& token, IoObject& object) {
+        return ::asio::async_compose<Token, Signature>(std::forward<Operation>(operation), token, object);
+    }
+
+#if defined(ASIO_HAS_CO_AWAIT)
+    template <class T, class Executor>
+    using awaitable = ::asio::awaitable<T, Executor>;
+    template <class Executor>
+    [[nodiscard]] static auto use_awaitable() noexcept {
+        return ::asio::use_awaitable_t<Executor>();
+    }
+    template <class Executor>
+    [[nodiscard]] static auto this_executor() noexcept {
+        return ::asio::this_coro::executor;
+    }
+#endif
+};
+
+} // namespace detail
+
+/// Standalone Asio.
+namespace asio {
+
+template <class Executor = ::asio::any_io_executor>
+using basic_event_channel = detail::basic_event_channel<detail::standalone_asio, Executor>;
+using event_channel = basic_event_channel<>;
+
+template <class Executor = ::asio::any_io_executor>
+using basic_comp_channel = detail::basic_comp_channel<detail::standalone_asio, Executor>;
+using comp_channel = basic_comp_channel<>;
+
+template <class Executor = ::asio::any_io_executor>
+using basic_context = detail::basic_context<detail::standalone_asio, Executor>;
+using context = basic_context<>;
+
+#if defined(ASIO_HAS_CO_AWAIT)
+/// Coroutines that read like sockets code; where Asio has coroutines for this compiler.
+template <class Executor = ::asio::any_io_executor>
+using basic_connection = detail::basic_connection<detail::standalone_asio, Executor>;
+using connection = basic_connection<>;
+
+template <class Executor = ::asio::any_io_executor>
+using basic_acceptor = detail::basic_acceptor<detail::standalone_asio, Executor>;
+using acceptor = basic_acceptor<>;
+using connection_options = detail::connection_options;
+#endif
+
+} // namespace asio
+} // namespace rdmaxx::inline v0
+
+#endif
