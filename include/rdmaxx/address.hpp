@@ -28,8 +28,8 @@ namespace rdmaxx::inline v0 {
 
 /// An IPv4 address, an IPv6 address with its scope, or an InfiniBand address (AF_IB), each with a port.
 ///
-/// A value: copyable, comparable, owns nothing. Ports are in host byte order. Numeric text only: names are
-/// resolved by rdma_getaddrinfo or getaddrinfo.
+/// A value: copyable, comparable, owns nothing. Ports are in host byte order. Numeric text only: names are resolved by
+/// rdma_getaddrinfo or getaddrinfo.
 ///
 ///     IPv4   192.0.2.9          192.0.2.9:7471
 ///     IPv6   fe80::1%eth0       [fe80::1%eth0]:7471

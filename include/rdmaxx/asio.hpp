@@ -1,4 +1,5 @@
-// rdmaxx in standalone Asio's event loops: asio 1.19 or later (Debian's libasio-dev). For Boost.Asio see boost_asio.hpp.
+// rdmaxx in standalone Asio's event loops: asio 1.19 or later (Debian's libasio-dev). For Boost.Asio see
+// boost_asio.hpp.
 #ifndef RDMAXX_ASIO_HPP
 #define RDMAXX_ASIO_HPP
 

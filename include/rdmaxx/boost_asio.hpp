@@ -1,4 +1,5 @@
-// rdmaxx in Boost.Asio's event loops: Boost 1.77 or later (Debian's libboost1.81-dev). For standalone Asio see asio.hpp.
+// rdmaxx in Boost.Asio's event loops: Boost 1.77 or later (Debian's libboost1.81-dev). For standalone Asio see
+// asio.hpp.
 #ifndef RDMAXX_BOOST_ASIO_HPP
 #define RDMAXX_BOOST_ASIO_HPP
 

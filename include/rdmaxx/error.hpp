@@ -1,5 +1,4 @@
-// Errors: the exception type, the error categories, the two hooks, diagnose(), and one check per C
-// convention.
+// Errors: the exception type, the error categories, the two hooks, diagnose(), and one check per C convention.
 #ifndef RDMAXX_ERROR_HPP
 #define RDMAXX_ERROR_HPP
 
@@ -16,8 +15,7 @@
 
 namespace rdmaxx::inline v0 {
 
-/// What every throwing form throws: a C call that failed, or a state in which calling it would have been a
-/// fault.
+/// What every throwing form throws: a C call that failed, or a state in which calling it would have been a fault.
 ///
 /// code() is an errno in std::system_category(), unless the documentation of a function says otherwise.
 /// what() reads `rdma_resolve_addr 192.0.2.9:7471: No such device`. See diagnose() for likely causes.
@@ -74,8 +72,8 @@ private:
 
 } // namespace detail
 
-/// The reasons of RDMA_CM_EVENT_REJECTED above zero: InfiniBand's table of REJ reasons (8: nobody listens on
-/// that port; 28: the peer's program said no). Each compares equal to std::errc::connection_refused.
+/// The reasons of RDMA_CM_EVENT_REJECTED above zero: InfiniBand's table of REJ reasons (8: nobody listens on that port;
+/// 28: the peer's program said no). Each compares equal to std::errc::connection_refused.
 [[nodiscard]] RDMAXX_EXPORT inline const std::error_category& reject_category() noexcept {
     static constexpr const char* texts[] = {
         "no error",
@@ -119,8 +117,8 @@ private:
     return category;
 }
 
-/// The status of RDMA_CM_EVENT_UNREACHABLE above zero on a datagram id: InfiniBand's table of SIDR statuses
-/// (1: nobody listens on that port; 2: the peer's program said no).
+/// The status of RDMA_CM_EVENT_UNREACHABLE above zero on a datagram id: InfiniBand's table of SIDR statuses (1: nobody
+/// listens on that port; 2: the peer's program said no).
 [[nodiscard]] RDMAXX_EXPORT inline const std::error_category& sidr_category() noexcept {
     static constexpr const char* texts[] = {
         "no error",
@@ -144,8 +142,7 @@ struct destroy_failure {
     const void* object = nullptr; ///< the C object's address, for identity only
 };
 
-/// Must not throw, and must not use objects of the library: a lock may be held. May be called from any
-/// thread.
+/// Must not throw, and must not use objects of the library: a lock may be held. May be called from any thread.
 using destroy_failure_hook = void (*)(const destroy_failure&) noexcept;
 
 /// One un-acked event that keeps an object from being destroyed.
@@ -242,9 +239,9 @@ enum class error_class {
     }
 }
 
-/// The likely causes of a failure on this machine, a sentence a line, for people: is there a device, are its
-/// nodes there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the
-/// limits; empty where nothing is known. Not for hot paths.
+/// The likely causes of a failure on this machine, a sentence a line, for people: is there a device, are its nodes
+/// there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the limits; empty
+/// where nothing is known. Not for hot paths.
 [[nodiscard]] inline std::string diagnose(const std::error_code& code, const char* call) {
     if (code.category() == reject_category() || code.category() == sidr_category())
         return "The peer was reached and said no: " + code.message() + ".";
@@ -281,15 +278,15 @@ RDMAXX_EXPORT inline std::int64_t hang_report_after_ns = 5'000'000'000;
 
 } // namespace detail
 
-/// Replaces the hook for destroy calls that fail in a destructor, and returns the one before. Null restores
-/// the default, which prints one line on stderr. Thread-safe.
+/// Replaces the hook for destroy calls that fail in a destructor, and returns the one before. Null restores the
+/// default, which prints one line on stderr. Thread-safe.
 inline destroy_failure_hook set_destroy_failure_hook(destroy_failure_hook hook) noexcept {
     return __atomic_exchange_n(&detail::destroy_failure_hook_slot,
                                hook != nullptr ? hook : detail::print_destroy_failure, __ATOMIC_ACQ_REL);
 }
 
-/// Replaces the hook for destroys that hang, and returns the one before. Null restores the default, which
-/// prints one line on stderr and keeps waiting. Thread-safe.
+/// Replaces the hook for destroys that hang, and returns the one before. Null restores the default, which prints one
+/// line on stderr and keeps waiting. Thread-safe.
 inline hang_hook set_hang_hook(hang_hook hook) noexcept {
     return __atomic_exchange_n(&detail::hang_hook_slot, hook != nullptr ? hook : detail::print_hang, __ATOMIC_ACQ_REL);
 }
@@ -354,8 +351,7 @@ struct status {
     throw error(failed.code(), failed.call, failed.cause, subject);
 }
 #else
-// Without exceptions only the forms that take a std::error_code can be used: using another one does not
-// compile.
+// Without exceptions only the forms that take a std::error_code can be used: using another one does not compile.
 [[noreturn]] void raise(const status& failed, const std::string& subject = {})
     __attribute__((error("without exceptions use the form that takes a std::error_code&")));
 #endif

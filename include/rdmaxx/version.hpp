@@ -1,5 +1,4 @@
-// The version of rdmaxx, for the preprocessor. meson.build, the CMake package and the pkg-config file say the
-// same.
+// The version of rdmaxx, for the preprocessor. meson.build, the CMake package and the pkg-config file say the same.
 #ifndef RDMAXX_VERSION_HPP
 #define RDMAXX_VERSION_HPP
 

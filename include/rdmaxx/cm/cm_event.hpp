@@ -15,8 +15,8 @@
 namespace rdmaxx::inline v0 {
 namespace detail {
 
-/// A datagram id's events have the datagram half of the C union. For a request ask the listener: the new id
-/// may be taken and gone, while the listener cannot end before the event.
+/// A datagram id's events have the datagram half of the C union. For a request ask the listener: the new id may be
+/// taken and gone, while the listener cannot end before the event.
 [[nodiscard]] inline bool is_datagram(const rdma_cm_event& event) noexcept {
     const rdma_cm_id* pinned = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
     return pinned != nullptr && pinned->qp_type == IBV_QPT_UD;
@@ -62,8 +62,8 @@ namespace detail {
 
 } // namespace detail
 
-/// A copy of what an event said, for code that acks first and acts afterwards. Its ids are addresses, to be
-/// compared and not to be used: by then they may be gone.
+/// A copy of what an event said, for code that acks first and acts afterwards. Its ids are addresses, to be compared
+/// and not to be used: by then they may be gone.
 class cm_event_snapshot {
 public:
     cm_event_snapshot() noexcept = default;
@@ -107,17 +107,16 @@ private:
 
 /// An event of a channel, to be given back with rdma_ack_cm_event(3): the destructor does. Move-only.
 ///
-/// An event must end before the id that it is about (for a connect_request: before the listener; the new id
-/// is free of it). Everything that it shows by reference ends with it. An acked or moved-from event is empty:
+/// An event must end before the id that it is about (for a connect_request: before the listener; the new id is free of
+/// it). Everything that it shows by reference ends with it. An acked or moved-from event is empty:
 /// type() is none, views are empty.
 ///
-/// A connect_request owns the id that it brought, until take_id(). Dropped before that, it destroys the new
-/// id, on which the kernel rejects the peer.
+/// A connect_request owns the id that it brought, until take_id(). Dropped before that, it destroys the new id, on
+/// which the kernel rejects the peer.
 ///
 /// One event may be used by one thread at a time, and acked by another one than the one that got it.
 ///
-/// (A lambda that owns an event cannot be stored in std::function, which copies; any other callable type will
-/// do.)
+/// (A lambda that owns an event cannot be stored in std::function, which copies; any other callable type will do.)
 class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) cm_event {
 public:
     /// Empty.
@@ -138,8 +137,8 @@ public:
     /// Acks. Never blocks for long, never fails; errno is kept.
     ~cm_event() { end(true); }
 
-    /// Takes over an event that C code got from the channel (its own rdma_get_cm_event). If it is a
-    /// connect_request, the new id with it.
+    /// Takes over an event that C code got from the channel (its own rdma_get_cm_event). If it is a connect_request,
+    /// the new id with it.
     /// @param channel an event_channel: the one that the event came from
     /// @param ec ENOMEM, and the event is still the caller's
     [[nodiscard]] static cm_event adopt(rdma_cm_event* raw, const detail::owner<detail::event_channel_traits>& channel,
@@ -186,14 +185,13 @@ public:
         return raw_ != nullptr ? raw_->status : 0;
     }
 
-    /// Why it failed: an errno, or reject_category() (rejected), or sidr_category() (unreachable, of a
-    /// datagram id). False where the event is no failure.
+    /// Why it failed: an errno, or reject_category() (rejected), or sidr_category() (unreachable, of a datagram id).
+    /// False where the event is no failure.
     [[nodiscard]] std::error_code code() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return raw_ != nullptr ? detail::code_of(*raw_) : std::error_code();
     }
 
-    /// The id that it is about. Empty for a connect_request until its new id is taken; afterwards for
-    /// comparing only.
+    /// The id that it is about. Empty for a connect_request until its new id is taken; afterwards for comparing only.
     [[nodiscard]] cm_id_ref id() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return raw_ != nullptr && !owns_request() ? cm_id_ref(raw_->id) : cm_id_ref();
     }
@@ -223,9 +221,8 @@ public:
         return id;
     }
 
-    /// What the peer sent along, as long as this event. At least what was sent: InfiniBand and RoCE deliver
-    /// the whole field (request 56 bytes, answer 196, reject 148), padded with zeroes. Empty where the event
-    /// carries none.
+    /// What the peer sent along, as long as this event. At least what was sent: InfiniBand and RoCE deliver the whole
+    /// field (request 56 bytes, answer 196, reject 148), padded with zeroes. Empty where the event carries none.
     [[nodiscard]] std::span<const std::byte> private_data() const& noexcept
         RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return raw_ != nullptr ? detail::private_data_of(*raw_) : std::span<const std::byte>();
@@ -248,9 +245,8 @@ public:
     }
     const rdma_conn_param* conn_param(std::error_code& ec) const&& = delete;
 
-    /// The datagram parameters (address handle attributes, queue pair number, Q_Key) of connect_request and
-    /// established of a datagram id, and of multicast_join. Their private_data is not for use: see
-    /// private_data().
+    /// The datagram parameters (address handle attributes, queue pair number, Q_Key) of connect_request and established
+    /// of a datagram id, and of multicast_join. Their private_data is not for use: see private_data().
     /// @throws error EINVAL for an event that has none
     [[nodiscard]] const rdma_ud_param& ud_param() const& RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed",
                                                                                                    "unknown") {
@@ -266,8 +262,7 @@ public:
     }
     const rdma_ud_param* ud_param(std::error_code& ec) const&& = delete;
 
-    /// The pointer that cm_id::join_multicast was given, for multicast_join and multicast_error; null
-    /// otherwise.
+    /// The pointer that cm_id::join_multicast was given, for multicast_join and multicast_error; null otherwise.
     template <class T>
     [[nodiscard]] T* multicast_context() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         if (raw_ == nullptr || !record_->grouped)

@@ -90,16 +90,16 @@ public:
     void disconnect(std::error_code& ec) const noexcept { detail::assign(ec, do_disconnect()); }
 };
 
-/// One end of a connection, or a listener. It ends exactly when its owner ends: its queue pair first, then,
-/// when every event of it has been acked, the id. It keeps its event channel.
+/// One end of a connection, or a listener. It ends exactly when its owner ends: its queue pair first, then, when every
+/// event of it has been acked, the id. It keeps its event channel.
 ///
-/// An event must end before its id. Declare an event after the id; do not make it a member above one: the
-/// id's destructor would wait for an event that only ends after it. A wait longer than hang_report_after() is
-/// reported to the hang hook (error.hpp) with the events' names and threads.
+/// An event must end before its id. Declare an event after the id; do not make it a member above one: the id's
+/// destructor would wait for an event that only ends after it. A wait longer than hang_report_after() is reported to
+/// the hang hook (error.hpp) with the events' names and threads.
 ///
-/// Distinct ids may be used concurrently, also on one channel, and while another thread gets from the
-/// channel. One id may be used by one thread at a time. What an event changes of an id (verbs, pd, addresses)
-/// is there when the thread that got the event has seen it.
+/// Distinct ids may be used concurrently, also on one channel, and while another thread gets from the channel. One id
+/// may be used by one thread at a time. What an event changes of an id (verbs, pd, addresses) is there when the thread
+/// that got the event has seen it.
 ///
 /// C calls: rdma_create_id(3), rdma_destroy_id(3).
 class cm_id : public detail::cm_id_ops<detail::id_owner<detail::cm_id_traits>> {
@@ -118,8 +118,8 @@ public:
         return result;
     }
 
-    /// Takes over an id that C code made on this channel; it will be destroyed by rdma_destroy_id. If it has
-    /// a queue pair that goes too, with the CQs that rdma_create_qp made for it.
+    /// Takes over an id that C code made on this channel; it will be destroyed by rdma_destroy_id. If it has a queue
+    /// pair that goes too, with the CQs that rdma_create_qp made for it.
     /// @param ec ENOMEM, and the id is still the caller's; EINVAL for an id of another channel
     [[nodiscard]] static cm_id adopt(rdma_cm_id* raw, const detail::owner<detail::event_channel_traits>& channel,
                                      std::error_code& ec) noexcept {
@@ -133,33 +133,30 @@ public:
 
     /// Asks the peer for a connection: established, rejected, unreachable or connect_error.
     /// An id whose connection failed cannot be used again: make a new one.
-    /// @throws error EINVAL before route_resolved, for too much private data (the limit is named), or for
-    /// depths that
+    /// @throws error EINVAL before route_resolved, for too much private data (the limit is named), or for depths that
     ///         the device does not have
     /// C call: rdma_connect(3).
     void connect(const conn_param& param = {}) { detail::check(do_connect(param), subject()); }
     void connect(const conn_param& param, std::error_code& ec) noexcept { detail::assign(ec, do_connect(param)); }
 
-    /// Answers a connect_request with yes; established follows. If it fails the peer has been told no, and
-    /// the id is good for nothing but its end.
-    /// @throws error EINVAL for an id that did not come with a request or was answered, without a queue pair,
-    /// or for
+    /// Answers a connect_request with yes; established follows. If it fails the peer has been told no, and the id is
+    /// good for nothing but its end.
+    /// @throws error EINVAL for an id that did not come with a request or was answered, without a queue pair, or for
     ///         too much private data (the limit is named)
     /// C call: rdma_accept(3).
     void accept(const conn_param& param = {}) { detail::check(do_accept(param), subject()); }
     void accept(const conn_param& param, std::error_code& ec) noexcept { detail::assign(ec, do_accept(param)); }
 
-    /// Ends the connection: the queue pair goes to the error state, the peer gets disconnected, and this side
-    /// does when the peer has disconnected as well. Answer a disconnected event with it. Again after a
-    /// success: no effect.
+    /// Ends the connection: the queue pair goes to the error state, the peer gets disconnected, and this side does when
+    /// the peer has disconnected as well. Answer a disconnected event with it. Again after a success: no effect.
     /// @throws error EINVAL before connect or accept, or where the kernel has ended the connection already
     /// C call: rdma_disconnect(3).
     void disconnect() { detail::check(do_disconnect_once(), subject()); }
     void disconnect(std::error_code& ec) noexcept { detail::assign(ec, do_disconnect_once()); }
 
     /// Moves the id to another channel, which it keeps from here on; events that were not fetched move along.
-    /// Waits until the ones that were fetched are acked: an event that this thread holds is reported like one
-    /// that keeps the id from ending. Migrate a listener while it is quiet.
+    /// Waits until the ones that were fetched are acked: an event that this thread holds is reported like one that
+    /// keeps the id from ending. Migrate a listener while it is quiet.
     /// @param channel an event_channel
     /// @throws error EDEADLK when the hang hook answered hang_action::leak: the id stays on its channel
     /// C call: rdma_migrate_id(3).
@@ -168,12 +165,10 @@ public:
         detail::assign(ec, do_migrate(channel));
     }
 
-    /// Joins a multicast group: multicast_join or multicast_error. For a datagram id that is bound to a
-    /// device.
+    /// Joins a multicast group: multicast_join or multicast_error. For a datagram id that is bound to a device.
     /// @param group an address; its port is not used
-    /// @param context the program's own pointer, which the group's events carry
-    /// (cm_event::multicast_context): a different
-    ///        one for each group of an id, so that leaving one does not wait for the events of another
+    /// @param context the program's own pointer, which the group's events carry (cm_event::multicast_context): a
+    ///         different one for each group of an id, so that leaving one does not wait for the events of another
     /// @return the membership, which leaves the group when it ends
     /// @throws error EINVAL, ENODEV; ENOSYS or ENOTSUP for flags that the library or the kernel does not know
     /// C calls: rdma_join_multicast(3), rdma_join_multicast_ex(3).

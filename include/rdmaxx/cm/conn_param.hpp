@@ -11,14 +11,14 @@
 
 namespace rdmaxx::inline v0 {
 
-/// Parameters of connect and accept, with defaults that work: a zeroed struct rdma_conn_param would give up
-/// at the first lost packet and at the first receive that is posted late.
+/// Parameters of connect and accept, with defaults that work: a zeroed struct rdma_conn_param would give up at the
+/// first lost packet and at the first receive that is posted late.
 ///
 ///     id.connect({.private_data = std::as_bytes(std::span(hello)), .rnr_retry_count = 0});
 struct conn_param {
-    /// What the peer reads from its event; it must live until the call returns. Length limits are the
-    /// transport's (InfiniBand and RoCE: connect 56, accept 196; datagrams 180 and 136), and the peer sees
-    /// the transport's whole field, padded with zeroes: put a length or a magic number into it.
+    /// What the peer reads from its event; it must live until the call returns. Length limits are the transport's
+    /// (InfiniBand and RoCE: connect 56, accept 196; datagrams 180 and 136), and the peer sees the transport's whole
+    /// field, padded with zeroes: put a length or a magic number into it.
     std::span<const std::byte> private_data{};
     /// RDMA reads and atomics of the peer that this side serves at once; 255: as many as the device can.
     std::uint8_t responder_resources = 0xff;
@@ -36,8 +36,8 @@ struct conn_param {
 
 namespace detail {
 
-/// Private data limits: what rdma_cm's header of 36 bytes leaves of InfiniBand's fields (none for AF_IB);
-/// 255, the most that the C interface can say, for iWARP.
+/// Private data limits: what rdma_cm's header of 36 bytes leaves of InfiniBand's fields (none for AF_IB); 255, the most
+/// that the C interface can say, for iWARP.
 enum class cm_message { connect, accept, reject };
 
 [[nodiscard]] inline std::size_t private_data_limit(const rdma_cm_id* id, cm_message message) noexcept {

@@ -24,7 +24,8 @@ struct devices_traits {
 
 } // namespace detail
 
-/// A context for every RDMA device, as ids will have them (cm_id::verbs): a range of context_ref, valid as long as this.
+/// A context for every RDMA device, as ids will have them (cm_id::verbs): a range of context_ref, valid as long as
+/// this.
 /// Opens every device of the machine: about a millisecond. For the device of one id see context(id).
 class devices : public detail::pointer_list<detail::devices_traits, context_ref> {
 public:

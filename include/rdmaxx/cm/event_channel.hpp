@@ -57,22 +57,19 @@ public:
     [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
 };
 
-/// Where the events of its ids arrive. It stays open until this owner, its ids and its events are gone; a
-/// channel whose owner went first has nobody to read it, and its descriptor stays open: take it out of an
-/// event loop before.
+/// Where the events of its ids arrive. It stays open until this owner, its ids and its events are gone; a channel whose
+/// owner went first has nobody to read it, and its descriptor stays open: take it out of an event loop before.
 ///
-/// Always non-blocking underneath; the blocking gets sleep in poll(2). A signal does not end a get. To stop a
-/// thread that gets: a deadline, a stop token (cm/stop.hpp), or fd() in an event loop.
+/// Always non-blocking underneath; the blocking gets sleep in poll(2). A signal does not end a get. To stop a thread
+/// that gets: a deadline, a stop token (cm/stop.hpp), or fd() in an event loop.
 ///
-/// Any number of threads may get from one channel; each event goes to one of them. The active side's last
-/// message of the handshake is sent inside its get: a single thread that plays both sides must get the
-/// client's established first.
+/// Any number of threads may get from one channel; each event goes to one of them. The active side's last message of
+/// the handshake is sent inside its get: a single thread that plays both sides must get the client's established first.
 ///
 /// C calls: rdma_create_event_channel(3), rdma_destroy_event_channel(3), rdma_get_cm_event(3).
 class event_channel : public detail::owner<detail::event_channel_traits> {
 public:
-    /// @throws error ENODEV where there is no RDMA device, ENOENT or EACCES for /dev/infiniband/rdma_cm,
-    /// EMFILE; see
+    /// @throws error ENODEV where there is no RDMA device, ENOENT or EACCES for /dev/infiniband/rdma_cm, EMFILE; see
     ///         diagnose(). A later try starts afresh.
     event_channel() { detail::check(init()); }
     [[nodiscard]] static event_channel create(std::error_code& ec) noexcept {
@@ -83,8 +80,8 @@ public:
     /// An empty one, to be assigned to.
     explicit event_channel(std::nullptr_t) noexcept {}
 
-    /// Takes over a channel that C code made, and sets O_NONBLOCK; release() puts it back. It will be
-    /// destroyed by rdma_destroy_event_channel.
+    /// Takes over a channel that C code made, and sets O_NONBLOCK; release() puts it back. It will be destroyed by
+    /// rdma_destroy_event_channel.
     /// @param ec ENOMEM or fcntl's error, and the channel is still the caller's
     [[nodiscard]] static event_channel adopt(rdma_event_channel* raw, std::error_code& ec) noexcept {
         event_channel channel(nullptr);
@@ -92,8 +89,8 @@ public:
         return channel;
     }
 
-    /// Readable when an event is there, for event loops: then get with try_get_cm_event() until that is
-    /// empty. (A readable descriptor does not promise an event: librdmacm keeps some to itself.)
+    /// Readable when an event is there, for event loops: then get with try_get_cm_event() until that is empty. (A
+    /// readable descriptor does not promise an event: librdmacm keeps some to itself.)
     [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
 
     /// The next event. Blocks until there is one. System calls.
@@ -151,8 +148,8 @@ public:
         return event;
     }
 
-    /// For a channel of one flow: the next event, which must be `type`, of `id` (the listener, for a
-    /// connect_request). Anything else is acked, a request's new id destroyed, and thrown. Blocks.
+    /// For a channel of one flow: the next event, which must be `type`, of `id` (the listener, for a connect_request).
+    /// Anything else is acked, a request's new id destroyed, and thrown. Blocks.
     /// @throws unexpected_event with a copy of what came instead; error as get_cm_event
     [[nodiscard]] cm_event expect(cm_id_ref id, cm_event_type type) {
         return expect_until(id, type, detail::deadline::never());
@@ -242,8 +239,8 @@ private:
         cm_event event;
         detail::check(get(event, until));
         if (!is(event, id, type)) {
-            // The exception must not own the event: it would unwind past the id, whose destructor would then
-            // wait for an ack that only comes when the exception is gone.
+            // The exception must not own the event: it would unwind past the id, whose destructor would then wait for
+            // an ack that only comes when the exception is gone.
             const cm_event_snapshot copy = event.snapshot();
             event = cm_event();
             detail::raise_unexpected(copy, type);
@@ -286,8 +283,8 @@ namespace detail {
 
 } // namespace detail
 
-/// Address and route in one: resolve_addr, addr_resolved, resolve_route, route_resolved. For a channel of one
-/// flow. Blocks, at most about twice the timeout.
+/// Address and route in one: resolve_addr, addr_resolved, resolve_route, route_resolved. For a channel of one flow.
+/// Blocks, at most about twice the timeout.
 /// @param timeout any std::chrono::duration, for each of the two steps
 /// @throws unexpected_event (addr_error, route_error, ...), error as cm_id::resolve_addr
 template <detail::duration Duration>
@@ -309,8 +306,8 @@ void resolve(event_channel& channel, const cm_id& id, const address& peer, Durat
         channel.expect_and_ack(id, cm_event_type::route_resolved, ec);
 }
 
-/// Ends a connection within a time: disconnects, waits for the peer to have done so as well, at most so long, and destroys
-/// the id in either case. For a channel of one flow: other events that come meanwhile are acked.
+/// Ends a connection within a time: disconnects, waits for the peer to have done so as well, at most so long, and
+/// destroys the id in either case. For a channel of one flow: other events that come meanwhile are acked.
 /// @param timeout any std::chrono::duration
 /// @return whether the peer answered in time; an id that is not connected counts as answered
 /// @param ec of the id's end; the connection's own trouble (a path that is dead) is not an error here

@@ -17,12 +17,12 @@ enum class mc_join : std::uint32_t {
     sendonly_full_member = 1, ///< sends only
 };
 
-/// A group that an id joined: made by cm_id::join_multicast, and left exactly when this ends, or when its id
-/// does (whichever comes first, in whatever order they are declared).
+/// A group that an id joined: made by cm_id::join_multicast, and left exactly when this ends, or when its id does
+/// (whichever comes first, in whatever order they are declared).
 ///
-/// Once multicast_join has come, its cm_event::ud_param() has what sends to the group need: address handle
-/// attributes, queue pair number and Q_Key. Leaving waits for the acks of the group's events: an event ends
-/// before its membership. C call: rdma_leave_multicast(3), with the very bytes that were joined with.
+/// Once multicast_join has come, its cm_event::ud_param() has what sends to the group need: address handle attributes,
+/// queue pair number and Q_Key. Leaving waits for the acks of the group's events: an event ends before its membership.
+/// C call: rdma_leave_multicast(3), with the very bytes that were joined with.
 class multicast_membership : public detail::owner<detail::multicast_traits> {
 public:
     multicast_membership() noexcept = default;

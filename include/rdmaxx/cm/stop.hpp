@@ -1,5 +1,5 @@
-// rdma_get_cm_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN). Not part of
-// cm.hpp: <stop_token> costs compile time.
+// rdma_get_cm_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN). Not part of cm.hpp:
+// <stop_token> costs compile time.
 #ifndef RDMAXX_CM_STOP_HPP
 #define RDMAXX_CM_STOP_HPP
 
@@ -10,8 +10,8 @@
 
 namespace rdmaxx::inline v0 {
 
-/// The next event, empty if stop was requested. An event that is there is preferred. Blocks; costs an
-/// eventfd. Errors as event_channel::get_cm_event, and EMFILE.
+/// The next event, empty if stop was requested. An event that is there is preferred. Blocks; costs an eventfd. Errors
+/// as event_channel::get_cm_event, and EMFILE.
 [[nodiscard]] inline cm_event get_cm_event(event_channel& channel, const std::stop_token& token) {
     cm_event event;
     detail::check(

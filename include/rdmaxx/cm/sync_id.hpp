@@ -13,15 +13,15 @@
 
 namespace rdmaxx::inline v0 {
 
-/// An id whose calls block until their answer is there. It has no event channel to get from: librdmacm owns one, and the
-/// id's event, for it. A type of its own, since waiting for an event of such an id would never end.
+/// An id whose calls block until their answer is there. It has no event channel to get from: librdmacm owns one, and
+/// the id's event, for it. A type of its own, since waiting for an event of such an id would never end.
 ///
 /// librdmacm takes any event for the answer as long as its status is 0. Here the event must be the one that the call is
 /// for: another one is the error EPROTO, and last_event() tells which.
 ///
 /// A child that get_request() returned keeps its listener until it is accepted, migrated or gone: they may end in any
-/// order. One sync_id may be used by one thread at a time; no call can be interrupted. To stop, wait with a deadline, or
-/// serve many in one thread, use cm_id, or migrate().
+/// order. One sync_id may be used by one thread at a time; no call can be interrupted. To stop, wait with a deadline,
+/// or serve many in one thread, use cm_id, or migrate().
 ///
 /// C calls: rdma_create_id(3), rdma_create_ep(3), rdma_destroy_id(3), rdma_destroy_ep(3).
 class sync_id : public detail::id_owner<detail::sync_id_traits> {
@@ -120,8 +120,8 @@ public:
     void connect(const conn_param& param, std::error_code& ec) noexcept { detail::assign(ec, do_sync_connect(param)); }
 
     /// The next connection request of a listener, as an id to accept or reject. Blocks until there is one.
-    /// @throws error EINVAL for an id that is no listener; with create_ep's attributes, as create_qp: then that peer has
-    ///         been told no, and the listener goes on
+    /// @throws error EINVAL for an id that is no listener; with create_ep's attributes, as create_qp: then that peer
+    ///         has been told no, and the listener goes on
     /// C call: rdma_get_request(3).
     [[nodiscard]] sync_id get_request() {
         sync_id child(nullptr);

@@ -61,8 +61,8 @@ struct io_state {
     typename Net::template descriptor<Executor> descriptor;
 };
 
-/// Waits until the descriptor is readable, and then tries to get: so an operation that is cancelled has got nothing, and
-/// one that has got an event hands it over.
+/// Waits until the descriptor is readable, and then tries to get: so an operation that is cancelled has got nothing,
+/// and one that has got an event hands it over.
 template <class Net, class Executor, class Source>
 class get_operation {
 public:
@@ -105,8 +105,8 @@ private:
     std::shared_ptr<state> state_;
 };
 
-/// An I/O object: owns a channel or context, and reads its events in an event loop. Move-only; moved-from and closed ones
-/// are not open. As with Asio's own, one object may be used by one thread (or strand) at a time.
+/// An I/O object: owns a channel or context, and reads its events in an event loop. Move-only; moved-from and closed
+/// ones are not open. As with Asio's own, one object may be used by one thread (or strand) at a time.
 template <class Net, class Executor, class Source>
 class io_object {
 public:

@@ -48,8 +48,8 @@ struct connection_state {
 /// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time.
 /// Moved-from connections are empty. Destroying one ends it: the peer's receive() returns 0.
 ///
-/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started; what moves
-/// bulk data posts its own requests on id().qp().
+/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started; what
+/// moves bulk data posts its own requests on id().qp().
 template <class Net, class Executor>
 class basic_connection {
     template <class T>

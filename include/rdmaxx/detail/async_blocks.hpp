@@ -1,5 +1,5 @@
-// Destroying what asynchronous events are about: ibv_destroy_qp, ibv_destroy_cq and ibv_destroy_srq wait, without a word,
-// for the acks of events that were got for their object.
+// Destroying what asynchronous events are about: ibv_destroy_qp, ibv_destroy_cq and ibv_destroy_srq wait, without a
+// word, for the acks of events that were got for their object.
 #ifndef RDMAXX_DETAIL_ASYNC_BLOCKS_HPP
 #define RDMAXX_DETAIL_ASYNC_BLOCKS_HPP
 

@@ -1,5 +1,5 @@
-// What librdmacm's objects have beside their C pointers: the channel's list of held events, the id's pins and state, the
-// groups that it joined; and how an id gets, acks, migrates and ends without a wait that cannot be told.
+// What librdmacm's objects have beside their C pointers: the channel's list of held events, the id's pins and state,
+// the groups that it joined; and how an id gets, acks, migrates and ends without a wait that cannot be told.
 #ifndef RDMAXX_DETAIL_CM_BLOCKS_HPP
 #define RDMAXX_DETAIL_CM_BLOCKS_HPP
 
@@ -124,8 +124,8 @@ inline void swallow(rdma_cm_event* event) noexcept {
     return record;
 }
 
-/// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside the library,
-/// which destroy_qp must not do at the same time.
+/// One try. EAGAIN when there is no event. The lock is held over the C call, since that changes id->qp inside the
+/// library, which destroy_qp must not do at the same time.
 [[nodiscard]] inline status get_event(channel_block& channel, rdma_cm_event*& event, event_record*& record) noexcept {
     const mutex_guard guard(channel.events.lock);
     for (;;) {
@@ -195,8 +195,7 @@ inline void unmark_going(channel_block& channel, const id_block& b) noexcept RDM
         }
 }
 
-/// The CQs and channels that rdma_create_qp makes where it is given none: only ids that C code set up have
-/// them.
+/// The CQs and channels that rdma_create_qp makes where it is given none: only ids that C code set up have them.
 inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
     if (id->recv_cq != nullptr)
         ::ibv_destroy_cq(id->recv_cq);
@@ -229,8 +228,8 @@ inline void publish_qp(id_block& b) noexcept {
         const mutex_guard pass(b.channel().events.lock);
 }
 
-/// Destroys the id's queue pair, if it has one, and lets go of what that pinned. The lock is not held
-/// meanwhile: ibv_destroy_qp may wait for the acks of asynchronous events.
+/// Destroys the id's queue pair, if it has one, and lets go of what that pinned. The lock is not held meanwhile:
+/// ibv_destroy_qp may wait for the acks of asynchronous events.
 [[nodiscard]] inline status destroy_qp_of(id_block& b) noexcept {
     ibv_qp* qp = exchange_qp(b, nullptr);
     if (qp == nullptr)
@@ -288,8 +287,7 @@ inline void unlink_group(id_block& id, membership_block& group) noexcept {
     group.id = nullptr;
 }
 
-/// With no event of the group held, so that the C call does not wait. Where it fails it has forgotten the
-/// group, too.
+/// With no event of the group held, so that the C call does not wait. Where it fails it has forgotten the group, too.
 [[nodiscard]] inline status leave(id_block& id, membership_block& group) noexcept {
     unlink_group(id, group);
     return check_errno("rdma_leave_multicast",
@@ -341,8 +339,7 @@ struct multicast_traits {
     return {};
 }
 
-/// With no event of the id held, so that the C call does not wait. Memberships go along: their lock is the
-/// channel's.
+/// With no event of the id held, so that the C call does not wait. Memberships go along: their lock is the channel's.
 [[nodiscard]] inline status migrate(id_block& b, channel_block& to) noexcept {
     const keep old(&b.channel()); // not closed while its lock is held
     channel_block& from = b.channel();
@@ -395,8 +392,7 @@ struct cm_id_traits {
     using block = id_block;
 
     /// From the mark on, gets ack events of this id themselves. The C call is made with the lock held:
-    /// released, malloc could hand the id's address to a new one, and the mark would swallow that one's
-    /// events.
+    /// released, malloc could hand the id's address to a new one, and the mark would swallow that one's events.
     static status destroy(block& b) noexcept {
         channel_block& channel = b.channel();
         mark_going(b);

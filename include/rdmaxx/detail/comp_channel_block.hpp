@@ -1,5 +1,4 @@
-// What a completion channel has beside its C pointer. On its own, since the CQs made on a channel enter
-// themselves.
+// What a completion channel has beside its C pointer. On its own, since the CQs made on a channel enter themselves.
 #ifndef RDMAXX_DETAIL_COMP_CHANNEL_BLOCK_HPP
 #define RDMAXX_DETAIL_COMP_CHANNEL_BLOCK_HPP
 

@@ -1,5 +1,5 @@
-// Compiler attributes behind one set of names. Nothing here changes what a function does: a macro that
-// switched code inside an inline function would give two translation units two definitions of it.
+// Compiler attributes behind one set of names. Nothing here changes what a function does: a macro that switched code
+// inside an inline function would give two translation units two definitions of it.
 #ifndef RDMAXX_DETAIL_CONFIG_HPP
 #define RDMAXX_DETAIL_CONFIG_HPP
 

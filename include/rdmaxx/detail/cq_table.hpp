@@ -1,5 +1,5 @@
-// Which node belongs to a raw CQ. ibv_get_cq_event tells the C pointer and the cq_context, and the latter
-// cannot be trusted: CQs made by C code on the same channel have theirs.
+// Which node belongs to a raw CQ. ibv_get_cq_event tells the C pointer and the cq_context, and the latter cannot be
+// trusted: CQs made by C code on the same channel have theirs.
 #ifndef RDMAXX_DETAIL_CQ_TABLE_HPP
 #define RDMAXX_DETAIL_CQ_TABLE_HPP
 
@@ -44,8 +44,7 @@ private:
     static constexpr std::size_t bucket_count = 64;
 
     [[nodiscard]] static std::size_t bucket_of(const void* raw) noexcept {
-        // malloc aligns to 16 bytes, and CQs of one kind lie at even distances: a multiplicative hash spreads
-        // them.
+        // malloc aligns to 16 bytes, and CQs of one kind lie at even distances: a multiplicative hash spreads them.
         const auto key = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(raw) >> 4);
         return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15ULL >> 58);
     }

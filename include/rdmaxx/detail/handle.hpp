@@ -88,8 +88,7 @@ struct block : node {
     keep parents[Parents == 0 ? 1 : Parents];
 };
 
-/// The raw pointer of a handle, by the one way that is not public to users: the passkey of the library's
-/// headers.
+/// The raw pointer of a handle, by the one way that is not public to users: the passkey of the library's headers.
 struct passkey {
     template <class Handle>
     [[nodiscard]] static auto block(const Handle& handle) noexcept {
@@ -143,11 +142,10 @@ private:
     Raw* raw_ = nullptr;
 };
 
-/// An owning handle: the C pointer, which every call uses, and the block, which only create, move and destroy
-/// touch.
+/// An owning handle: the C pointer, which every call uses, and the block, which only create, move and destroy touch.
 ///
-/// Moved-from and default-constructed owners are empty: operator bool is false, and queries that need no C
-/// object are defined. Distinct owners may be used concurrently; one owner may not, unless its class says so.
+/// Moved-from and default-constructed owners are empty: operator bool is false, and queries that need no C object are
+/// defined. Distinct owners may be used concurrently; one owner may not, unless its class says so.
 template <class Traits>
 class owner {
 public:
@@ -185,18 +183,16 @@ public:
     operator ref_type() const& noexcept { return ref_type(raw_); } // NOLINT(*-explicit-*): an owner is a ref and more
     operator ref_type() const&& = delete;                          // NOLINT(*-explicit-*)
 
-    /// Ends the object now and reports what the destructor could only hand to the hook. An empty owner: no
-    /// effect.
+    /// Ends the object now and reports what the destructor could only hand to the hook. An empty owner: no effect.
     ///
-    /// While others still need the object (children, events) it is only let go of: it ends with the last of
-    /// them, and a failure then goes to the hook. If the C call fails the owner keeps the object. errno is
-    /// kept.
+    /// While others still need the object (children, events) it is only let go of: it ends with the last of them, and a
+    /// failure then goes to the hook. If the C call fails the owner keeps the object. errno is kept.
     /// @param ec the C call's error; EBUSY while something that rdmaxx did not make still uses the object
     void close(std::error_code& ec) noexcept { assign(ec, do_close()); }
     void close() { check(do_close()); }
 
-    /// Hands the C object to the caller, who has to destroy it, and gives up the pins of its parents: they
-    /// are the caller's to keep from here on.
+    /// Hands the C object to the caller, who has to destroy it, and gives up the pins of its parents: they are the
+    /// caller's to keep from here on.
     [[nodiscard]] raw_type* release() && noexcept {
         raw_type* raw = std::exchange(raw_, nullptr);
         if (auto* b = std::exchange(block_, nullptr)) {
@@ -211,8 +207,7 @@ public:
 protected:
     using block_type = typename Traits::block;
 
-    /// Makes a block, then the object by `c_call`, which returns it or null with errno. Nothing is left on
-    /// failure.
+    /// Makes a block, then the object by `c_call`, which returns it or null with errno. Nothing is left on failure.
     template <class CCall, class... Parents>
     [[nodiscard]] status make(const char* call, CCall c_call, const Parents&... parents) noexcept {
         auto* b = new (std::nothrow) block_type(end_of_object<Traits>);

@@ -1,8 +1,8 @@
 // The events that were handed out and not yet acked: which ones an object's destroy would wait for, and how it waits.
 //
 // The C libraries count too, and their destroys wait without an end and without a word. Here every event that a get
-// returned is listed, under a lock, by what it pins. A destroy first makes sure that no event of its object is held, can
-// say which ones are, and then makes the C call, which no longer waits.
+// returned is listed, under a lock, by what it pins. A destroy first makes sure that no event of its object is held,
+// can say which ones are, and then makes the C call, which no longer waits.
 #ifndef RDMAXX_DETAIL_HELD_EVENTS_HPP
 #define RDMAXX_DETAIL_HELD_EVENTS_HPP
 

@@ -48,9 +48,9 @@ public:
 
     /// The device, empty until the id is bound to one (bind_addr to an address of it, or addr_resolved).
     [[nodiscard]] context_ref verbs() const noexcept { return context_ref(this->native_handle()->verbs); }
-    /// librdmacm's own PD of that device, or the one that create_qp was given; empty until the id is bound to
-    /// a device. It goes with the last id of the device: for memory that outlives single connections make one
-    /// of your own, from context(id).
+    /// librdmacm's own PD of that device, or the one that create_qp was given; empty until the id is bound to a device.
+    /// It goes with the last id of the device: for memory that outlives single connections make one of your own, from
+    /// context(id).
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
     /// The id's queue pair, empty where there is none.
     [[nodiscard]] qp_ref qp() const noexcept { return qp_ref(qp_of(this->native_handle())); }
@@ -77,8 +77,7 @@ public:
 
     // ---- Control path: system calls that wait for no event.
 
-    /// Binds to an address of this machine; port 0 lets the kernel choose one when needed (see
-    /// local_address).
+    /// Binds to an address of this machine; port 0 lets the kernel choose one when needed (see local_address).
     /// @throws error EADDRINUSE, EADDRNOTAVAIL, ENODEV where the address belongs to no RDMA device
     /// C call: rdma_bind_addr(3).
     void bind_addr(const address& local) const { check(do_bind_addr(local), local); }
@@ -94,8 +93,7 @@ public:
     // ---- Options, before the address is resolved or bound, unless they say otherwise. C call:
     // rdma_set_option(3).
 
-    /// Type of service: the DSCP and ECN byte of RoCE's packets, or what InfiniBand's service level is made
-    /// from.
+    /// Type of service: the DSCP and ECN byte of RoCE's packets, or what InfiniBand's service level is made from.
     void set_tos(std::uint8_t value) const { check(do_set_id_option(RDMA_OPTION_ID_TOS, &value, sizeof value)); }
     void set_tos(std::uint8_t value, std::error_code& ec) const noexcept {
         assign(ec, do_set_id_option(RDMA_OPTION_ID_TOS, &value, sizeof value));
@@ -150,8 +148,7 @@ public:
         return result;
     }
 
-    /// Ends the handshake on the connecting side, after connect_response, when the queue pair is ready to
-    /// send.
+    /// Ends the handshake on the connecting side, after connect_response, when the queue pair is ready to send.
     /// @throws error EINVAL where the id has a queue pair of its own
     /// C call: rdma_establish(3).
     void establish() const {
@@ -161,8 +158,8 @@ public:
         assign(ec, check_errno("rdma_establish", ::rdma_establish(this->native_handle())));
     }
 
-    /// What the peer offered of enhanced connection establishment. Only for an id without a queue pair of its
-    /// own: for one that has, librdmacm does this. C call: rdma_get_remote_ece(3).
+    /// What the peer offered of enhanced connection establishment. Only for an id without a queue pair of its own: for
+    /// one that has, librdmacm does this. C call: rdma_get_remote_ece(3).
     [[nodiscard]] ibv_ece get_remote_ece() const {
         ibv_ece ece{};
         check(check_errno("rdma_get_remote_ece", ::rdma_get_remote_ece(this->native_handle(), &ece)));
@@ -306,12 +303,11 @@ class id_owner : public id_info<owner<Traits>> {
 public:
     using id_info<owner<Traits>>::id_info;
 
-    /// Makes the id's queue pair, on `domain` or on librdmacm's own PD (see pd()). Before connect and accept;
-    /// post receives before those, too: the peer may send at once. The id keeps the CQs and the PD that are
-    /// given as owners, until destroy_qp() or its end.
+    /// Makes the id's queue pair, on `domain` or on librdmacm's own PD (see pd()). Before connect and accept; post
+    /// receives before those, too: the peer may send at once. The id keeps the CQs and the PD that are given as owners,
+    /// until destroy_qp() or its end.
     /// @return the queue pair; its granted capabilities are cap()
-    /// @throws error EINVAL before the id is bound to a device, with a PD of another device, where there is a
-    /// queue
+    /// @throws error EINVAL before the id is bound to a device, with a PD of another device, where there is a queue
     ///         pair already, or for more than the device has; ENOMEM
     /// C call: rdma_create_qp(3).
     qp_ref create_qp(const qp_init_attr& attr) {
@@ -337,8 +333,8 @@ public:
     void destroy_qp() { check(do_destroy_qp()); }
     void destroy_qp(std::error_code& ec) noexcept { assign(ec, do_destroy_qp()); }
 
-    /// Makes the id's own shared receive queue, which the queue pair that is made next uses; it ends with the
-    /// id. C call: rdma_create_srq(3).
+    /// Makes the id's own shared receive queue, which the queue pair that is made next uses; it ends with the id. C
+    /// call: rdma_create_srq(3).
     srq_ref create_srq(const srq_init_attr& attr = {}) {
         check(do_create_srq({}, attr));
         return this->srq();
@@ -358,10 +354,9 @@ public:
     void destroy_srq() { check(do_destroy_srq()); }
     void destroy_srq(std::error_code& ec) noexcept { assign(ec, do_destroy_srq()); }
 
-    /// Answers a connect_request with no: the peer gets rejected, reason 28, with the private data. (So it
-    /// does, without data, when the id is destroyed without an answer.)
-    /// @throws error EINVAL for an id that did not come with a request or was answered, or for too much
-    /// private data
+    /// Answers a connect_request with no: the peer gets rejected, reason 28, with the private data. (So it does,
+    /// without data, when the id is destroyed without an answer.)
+    /// @throws error EINVAL for an id that did not come with a request or was answered, or for too much private data
     /// C call: rdma_reject(3).
     void reject(std::span<const std::byte> private_data = {}) {
         check(do_reject("rdma_reject", ::rdma_reject, private_data), subject());

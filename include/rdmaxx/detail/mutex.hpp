@@ -1,5 +1,5 @@
-// A lock and its condition, for objects that count what they handed out. <mutex> would cost every user 300 ms
-// of compile time; these are the POSIX types, with the annotations that let clang check who holds what.
+// A lock and its condition, for objects that count what they handed out. <mutex> would cost every user 300 ms of
+// compile time; these are the POSIX types, with the annotations that let clang check who holds what.
 #ifndef RDMAXX_DETAIL_MUTEX_HPP
 #define RDMAXX_DETAIL_MUTEX_HPP
 

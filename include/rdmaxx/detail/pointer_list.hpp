@@ -9,7 +9,8 @@
 
 namespace rdmaxx::inline v0::detail {
 
-/// A range of Ref over the array that it owns. Its elements are valid as long as it is; an empty owner is an empty range.
+/// A range of Ref over the array that it owns. Its elements are valid as long as it is; an empty owner is an empty
+/// range.
 template <class Traits, class Ref>
 class pointer_list : public owner<Traits> {
     using element = typename Traits::raw_type; // a pointer

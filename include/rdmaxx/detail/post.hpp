@@ -64,9 +64,9 @@ template <class Request>
     return "ibv_post_srq_recv";
 }
 
-/// Receive requests, of a queue pair or of a shared receive queue. Data path: no system call of ours, no
-/// allocation, no lock. The request and what it refers to may go when the call returns; the memory that its
-/// SGEs name may not. A full queue is ENOMEM, and no broken one.
+/// Receive requests, of a queue pair or of a shared receive queue. Data path: no system call of ours, no allocation, no
+/// lock. The request and what it refers to may go when the call returns; the memory that its SGEs name may not. A full
+/// queue is ENOMEM, and no broken one.
 template <class Handle>
 class recv_ops : public Handle {
 public:

@@ -1,5 +1,5 @@
-// Durations and deadlines without <chrono>, which would double a user's compile time: users pass std::chrono
-// values, and what is needed of them (rep, period, count(); a clock with now()) is asked for by concept.
+// Durations and deadlines without <chrono>, which would double a user's compile time: users pass std::chrono values,
+// and what is needed of them (rep, period, count(); a clock with now()) is asked for by concept.
 #ifndef RDMAXX_DETAIL_TIME_HPP
 #define RDMAXX_DETAIL_TIME_HPP
 

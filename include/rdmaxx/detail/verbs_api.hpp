@@ -1,5 +1,4 @@
-// The C headers of libibverbs, included in the one order that works everywhere, and what their versions
-// differ in.
+// The C headers of libibverbs, included in the one order that works everywhere, and what their versions differ in.
 #ifndef RDMAXX_DETAIL_VERBS_API_HPP
 #define RDMAXX_DETAIL_VERBS_API_HPP
 
@@ -8,16 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 
-// musl: verbs.h of rdma-core 52 and later takes struct ethhdr from the kernel, after which the C library's
-// own header no longer compiles; the other way round it does.
+// musl: verbs.h of rdma-core 52 and later takes struct ethhdr from the kernel, after which the C library's own header
+// no longer compiles; the other way round it does.
 #include <netinet/if_ether.h>
 
 #include <infiniband/verbs.h>
 
 // verbs.h has no version macro. What it has under which name since when:
-//   ibv_reg_mr is a macro   rdma-core 28 and later, which is every supported Linux, and not FreeBSD
-//   IBV_DEVICE_CC_DMA_BOUNCE  rdma-core 64
-// Everything else is asked of the compiler where it is used (a requires-expression on a dependent type).
+// ibv_reg_mr is a macro   rdma-core 28 and later, which is every supported Linux, and not FreeBSD
+// IBV_DEVICE_CC_DMA_BOUNCE  rdma-core 64 Everything else is asked of the compiler where it is used (a
+// requires-expression on a dependent type).
 #if defined(ibv_reg_mr)
 #    define RDMAXX_HAS_LINUX_VERBS 1
 #else

@@ -12,9 +12,8 @@ namespace rdmaxx::inline v0::detail {
 
 enum class wake { readable, timed_out, stopped, failed };
 
-/// Waits until `fd` is readable, `until` has passed or `stop_fd` (-1: none) is readable. A signal does not
-/// end it. POLLERR and POLLHUP count as readable: the get that follows reports what is wrong. On `failed`,
-/// errno says why.
+/// Waits until `fd` is readable, `until` has passed or `stop_fd` (-1: none) is readable. A signal does not end it.
+/// POLLERR and POLLHUP count as readable: the get that follows reports what is wrong. On `failed`, errno says why.
 [[nodiscard]] inline wake wait_readable(int fd, deadline until, int stop_fd = -1) noexcept {
     pollfd fds[2] = {{fd, POLLIN, 0}, {stop_fd, POLLIN, 0}};
     for (;;) {
@@ -31,8 +30,8 @@ enum class wake { readable, timed_out, stopped, failed };
     }
 }
 
-/// Runs `attempt` (a non-blocking get, returning its status) until it does not say EAGAIN, sleeping on `fd`
-/// between. ETIMEDOUT when the deadline passed, ECANCELED when the stop descriptor became readable.
+/// Runs `attempt` (a non-blocking get, returning its status) until it does not say EAGAIN, sleeping on `fd` between.
+/// ETIMEDOUT when the deadline passed, ECANCELED when the stop descriptor became readable.
 template <class Attempt>
 [[nodiscard]] status retry_until(int fd, deadline until, int stop_fd, const char* call, Attempt attempt) noexcept {
     for (;;) {

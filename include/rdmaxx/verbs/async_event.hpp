@@ -114,10 +114,11 @@ enum class async_subject { device, port, cq, qp, srq, wq };
 
 } // namespace detail
 
-/// An event of a device, a port or a queue, to be given back with ibv_ack_async_event(3): the destructor does. Move-only.
+/// An event of a device, a port or a queue, to be given back with ibv_ack_async_event(3): the destructor does.
+/// Move-only.
 ///
-/// The object that it is about cannot be destroyed before the ack: copy what is needed, ack, and take locks afterwards. A
-/// destroy that waits for it is reported to the hang hook, if the object was made from owners.
+/// The object that it is about cannot be destroyed before the ack: copy what is needed, ack, and take locks afterwards.
+/// A destroy that waits for it is reported to the hang hook, if the object was made from owners.
 class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) async_event {
 public:
     /// Empty.
@@ -251,8 +252,8 @@ private:
 
 } // namespace detail
 
-/// The next event of a context. Blocks until there is one; a signal does not end it. System calls. Any number of threads
-/// may get from one context; each event goes to one of them. C call: ibv_get_async_event(3).
+/// The next event of a context. Blocks until there is one; a signal does not end it. System calls. Any number of
+/// threads may get from one context; each event goes to one of them. C call: ibv_get_async_event(3).
 [[nodiscard]] inline async_event get_async_event(context& from) {
     async_event event;
     detail::check(detail::async_access::get(from, event, detail::deadline::never()));

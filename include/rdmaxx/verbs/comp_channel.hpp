@@ -29,8 +29,8 @@ public:
 /// It stays until this owner, its CQs and its events are gone.
 ///
 /// Always non-blocking underneath; the blocking gets sleep in poll(2). A signal does not end a get.
-/// C calls: ibv_create_comp_channel(3), ibv_get_cq_event(3), ibv_ack_cq_events(3). Any number of threads may
-/// get from one channel: each event goes to one of them.
+/// C calls: ibv_create_comp_channel(3), ibv_get_cq_event(3), ibv_ack_cq_events(3). Any number of threads may get from
+/// one channel: each event goes to one of them.
 class comp_channel : public detail::owner<detail::comp_channel_traits> {
 public:
     comp_channel() noexcept = default;
@@ -109,11 +109,11 @@ public:
         return event;
     }
 
-    /// Completions of a CQ of this channel: polls, and where there is none asks for an event, polls again,
-    /// and only then sleeps; so no wake-up is lost. Blocks until there is at least one.
+    /// Completions of a CQ of this channel: polls, and where there is none asks for an event, polls again, and only
+    /// then sleeps; so no wake-up is lost. Blocks until there is at least one.
     ///
-    /// Events of other CQs that arrive meanwhile are acked: each CQ's waiter polls before it sleeps. One
-    /// thread at a time may wait on one channel.
+    /// Events of other CQs that arrive meanwhile are acked: each CQ's waiter polls before it sleeps. One thread at a
+    /// time may wait on one channel.
     /// @param completions not empty
     /// @return the filled part, at least one
     [[nodiscard]] std::span<wc> wait(cq_ref cq, std::span<wc> completions) {

@@ -108,8 +108,7 @@ public:
     context() noexcept = default;
 
     /// Opens a device. The device_list it comes from may go afterwards. System calls; some milliseconds.
-    /// @throws error EACCES without permission on /dev/infiniband/uverbsN, ENODEV for a device that is gone,
-    /// EMFILE
+    /// @throws error EACCES without permission on /dev/infiniband/uverbsN, ENODEV for a device that is gone, EMFILE
     explicit context(device_ref device) { detail::check(init(device)); }
     [[nodiscard]] static context create(device_ref device, std::error_code& ec) noexcept {
         context result;
@@ -117,9 +116,9 @@ public:
         return result;
     }
 
-    /// The device that a cm_id is bound to (include cm/cm_id.hpp), kept open when the id is gone: what the PD
-    /// and the memory regions of a program that outlive single connections are made from. Opens every device
-    /// of the machine (about a millisecond): once for a program, not once for a connection.
+    /// The device that a cm_id is bound to (include cm/cm_id.hpp), kept open when the id is gone: what the PD and the
+    /// memory regions of a program that outlive single connections are made from. Opens every device of the machine
+    /// (about a millisecond): once for a program, not once for a connection.
     /// @throws error EINVAL for an id that is not bound to a device yet
     /// C calls: rdma_get_devices(3), rdma_free_devices(3).
     template <class Id>

@@ -80,8 +80,8 @@ public:
         return ::ibv_poll_cq(this->native_handle(), clipped(completions.size()), raw(completions));
     }
 
-    /// Asks for an event on the completion channel when the next completion comes. A completion that is there
-    /// already raises none: poll after this call and before sleeping (comp_channel::wait does).
+    /// Asks for an event on the completion channel when the next completion comes. A completion that is there already
+    /// raises none: poll after this call and before sleeping (comp_channel::wait does).
     /// Data path. C call: ibv_req_notify_cq(3).
     /// @param solicited_only only for receives whose sender asked for it, and for failures
     void request_notify(bool solicited_only = false) const {
@@ -149,12 +149,10 @@ public:
 
     /// System call.
     /// @param device a context, which is kept open, or a context_ref, which must outlive the CQ
-    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue
-    /// on it.
-    ///        Overrunning a CQ breaks it.
-    /// @param channel where its events arrive; without one the CQ can only be polled. A comp_channel is kept,
-    /// a
-    ///        comp_channel_ref must outlive the CQ.
+    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue on it.
+    /// Overrunning a CQ breaks it.
+    /// @param channel where its events arrive; without one the CQ can only be polled. A comp_channel is kept, a
+    ///         comp_channel_ref must outlive the CQ.
     /// @param comp_vector from 0 to below the context's num_comp_vectors: which interrupt
     /// @throws error EINVAL for a size or vector that the device does not have, ENOMEM
     cq(detail::parent<ibv_context> device, int cqe, detail::parent<ibv_comp_channel> channel = {},

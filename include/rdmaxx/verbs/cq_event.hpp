@@ -12,8 +12,8 @@ namespace rdmaxx::inline v0 {
 
 /// Completion events of one CQ, to be given back with ibv_ack_cq_events(3): the destructor does. Move-only.
 ///
-/// It knows its CQ and keeps it: a CQ whose owner is gone ends with the last of its events. Each ack takes a
-/// lock inside libibverbs, so events of one CQ can be merged and acked together.
+/// It knows its CQ and keeps it: a CQ whose owner is gone ends with the last of its events. Each ack takes a lock
+/// inside libibverbs, so events of one CQ can be merged and acked together.
 class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) cq_event {
 public:
     cq_event() noexcept RDMAXX_RETURN_TYPESTATE(unknown) {}
@@ -40,8 +40,8 @@ public:
     /// How many events are in it: one, or more after merging.
     [[nodiscard]] unsigned count() const noexcept { return count_; }
 
-    /// Takes the events of another one of the same CQ, so that one ack gives back all. An event of another CQ
-    /// stays as it is, and false is returned.
+    /// Takes the events of another one of the same CQ, so that one ack gives back all. An event of another CQ stays as
+    /// it is, and false is returned.
     bool merge(cq_event& more) noexcept {
         if (raw_ == nullptr) {
             *this = std::move(more);

@@ -50,8 +50,8 @@ struct device_list_traits {
 
 } // namespace detail
 
-/// The RDMA devices of this machine at the time of the call: a range of device_ref. No devices is an empty
-/// list, not an error. The elements are valid as long as the list; a context keeps its own device.
+/// The RDMA devices of this machine at the time of the call: a range of device_ref. No devices is an empty list, not an
+/// error. The elements are valid as long as the list; a context keeps its own device.
 ///
 /// C calls: ibv_get_device_list(3), ibv_free_device_list(3). Thread-safe for reading.
 class device_list : public detail::pointer_list<detail::device_list_traits, device_ref> {

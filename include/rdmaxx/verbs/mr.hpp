@@ -1,5 +1,4 @@
-// struct ibv_mr, registered memory: ibv_reg_mr(3). And what names a piece of it: sge here, remote_buffer at a
-// peer.
+// struct ibv_mr, registered memory: ibv_reg_mr(3). And what names a piece of it: sge here, remote_buffer at a peer.
 #ifndef RDMAXX_VERBS_MR_HPP
 #define RDMAXX_VERBS_MR_HPP
 
@@ -59,8 +58,8 @@ private:
 
 /// Registered memory of a peer, as RDMA operations name it: its address there, how long it is, and its rkey.
 ///
-/// How it gets here is the program's protocol. to_bytes() and from_bytes() are one way: 16 bytes in network
-/// byte order (address, rkey, length), which is what rping sends; using it is optional.
+/// How it gets here is the program's protocol. to_bytes() and from_bytes() are one way: 16 bytes in network byte order
+/// (address, rkey, length), which is what rping sends; using it is optional.
 struct remote_buffer {
     std::uint64_t address = 0; ///< in the peer's address space (or an offset, where it registered zero-based)
     std::uint32_t rkey = 0;
@@ -121,8 +120,8 @@ private:
 struct sge : ibv_sge {
     sge() noexcept : ibv_sge{} {}
 
-    /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed
-    /// completion (loc_prot_err).
+    /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed completion
+    /// (loc_prot_err).
     [[nodiscard]] static sge unchecked(const void* at, std::uint32_t length, std::uint32_t lkey) noexcept {
         sge result;
         result.addr = reinterpret_cast<std::uintptr_t>(at);
@@ -208,8 +207,8 @@ private:
     }
 };
 
-/// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end
-/// with the statement: an lvalue, or a view such as std::span.
+/// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end with the
+/// statement: an lvalue, or a view such as std::span.
 template <class Range>
 concept registrable = requires(Range& range) {
     std::span(range);
@@ -228,13 +227,12 @@ public:
     using mr_ops::mr_ops;
 };
 
-/// Registered memory: a range of objects that the device may reach. The registration ends exactly when its
-/// owner ends; the memory is the caller's and must outlive it. What has been posted with it must have
-/// completed.
+/// Registered memory: a range of objects that the device may reach. The registration ends exactly when its owner ends;
+/// the memory is the caller's and must outlive it. What has been posted with it must have completed.
 ///
-/// C calls: ibv_reg_mr(3), ibv_dereg_mr(3). Registering pins the pages: RLIMIT_MEMLOCK (`ulimit -l`) limits
-/// how many, and ENOMEM says that it did. System calls, and time in proportion to the size. Any number of
-/// threads may use one region.
+/// C calls: ibv_reg_mr(3), ibv_dereg_mr(3). Registering pins the pages: RLIMIT_MEMLOCK (`ulimit -l`) limits how many,
+/// and ENOMEM says that it did. System calls, and time in proportion to the size. Any number of threads may use one
+/// region.
 ///
 ///     std::vector<std::byte> buffer(4096);
 ///     rdmaxx::mr mr(pd, buffer, access::local_write | access::remote_read);
@@ -244,8 +242,7 @@ public:
 
     /// @param domain a pd, which is kept allocated, or a pd_ref, which must outlive the region
     /// @param range an array, vector, span ... of trivially copyable objects that can be written
-    /// @throws error EINVAL for remote_write or remote_atomic without local_write, ENOMEM, EFAULT for pages
-    /// that cannot
+    /// @throws error EINVAL for remote_write or remote_atomic without local_write, ENOMEM, EFAULT for pages that cannot
     ///         be written
     template <detail::registrable Range>
         requires(!std::is_const_v<detail::element_of<Range>>)

@@ -27,15 +27,15 @@ public:
 
 } // namespace detail
 
-/// A protection domain that is somebody else's. An id brings one (cm_id::pd): it belongs to librdmacm, which
-/// keeps one for each device as long as any id of that device lives.
+/// A protection domain that is somebody else's. An id brings one (cm_id::pd): it belongs to librdmacm, which keeps one
+/// for each device as long as any id of that device lives.
 class pd_ref : public detail::pd_ops<detail::ref<ibv_pd>> {
 public:
     using pd_ops::pd_ops;
 };
 
-/// A protection domain: memory regions and queue pairs of one domain can be used together. It stays allocated
-/// until this owner and the last object made from it are gone.
+/// A protection domain: memory regions and queue pairs of one domain can be used together. It stays allocated until
+/// this owner and the last object made from it are gone.
 ///
 /// C calls: ibv_alloc_pd(3), ibv_dealloc_pd(3). Any number of threads may use one PD.
 class pd : public detail::pd_ops<detail::owner<detail::pd_traits>> {

@@ -1,5 +1,4 @@
-// struct ibv_qp, a queue pair: ibv_create_qp(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_post_send(3),
-// ibv_post_recv(3).
+// struct ibv_qp, a queue pair: ibv_create_qp(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_post_send(3), ibv_post_recv(3).
 #ifndef RDMAXX_VERBS_QP_HPP
 #define RDMAXX_VERBS_QP_HPP
 
@@ -80,9 +79,8 @@ enum class mtu : int {
     bytes_4096 = IBV_MTU_4096,
 };
 
-/// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands
-/// the pins to the queue pair. May be used for any number of queue pairs: what a call grants is not written
-/// back into it.
+/// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands the pins to
+/// the queue pair. May be used for any number of queue pairs: what a call grants is not written back into it.
 class qp_init_attr {
 public:
     /// One CQ for both queues, `depth` requests each, one SGE a request, RC.
@@ -108,8 +106,7 @@ public:
     qp_init_attr& max_inline_data(std::uint32_t value) noexcept { return set(raw_.cap.max_inline_data, value); }
     /// Every send request gets a completion, as if each were signaled().
     qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
-    /// A shared receive queue that somebody else owns, in place of a receive queue; it must outlive the queue
-    /// pair.
+    /// A shared receive queue that somebody else owns, in place of a receive queue; it must outlive the queue pair.
     qp_init_attr& srq(ibv_srq* value) noexcept { return set(raw_.srq, value); }
     /// C's qp_context, for asynchronous events.
     qp_init_attr& qp_context(void* value) noexcept { return set(raw_.qp_context, value); }
@@ -232,9 +229,9 @@ public:
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
     // ---- Data path: no system call of ours, no allocation, no lock. The request and what it refers to may
-    // go when the call returns (the memory that its SGEs name may not, unless it is inlined). A full queue is
-    // ENOMEM, and no broken one: poll and post again. Other errors: EINVAL for too many SGEs, too much inline
-    // data, or a state in which the queue takes no requests.
+    // go when the call returns (the memory that its SGEs name may not, unless it is inlined). A full queue is ENOMEM,
+    // and no broken one: poll and post again. Other errors: EINVAL for too many SGEs, too much inline data, or a state
+    // in which the queue takes no requests.
 
     /// Posts a request, or a chain of them (ibv_send_wr::next). C call: ibv_post_send(3).
     /// @throws post_error with the index of the request that failed; those before it were posted
@@ -317,10 +314,9 @@ public:
     [[nodiscard]] ibv_qp_cap cap() const { return query().cap(); }
     [[nodiscard]] ibv_qp_cap cap(std::error_code& ec) const noexcept { return query(ec).cap(); }
 
-    /// Moves the queue pair to the error state and polls its CQs until everything that was posted has
-    /// completed: then its buffers may go. Each completion is handed to `on_completion`, also those of other
-    /// queue pairs that share the CQs; one thread at a time may poll them. The queue pair must not get new
-    /// requests meanwhile.
+    /// Moves the queue pair to the error state and polls its CQs until everything that was posted has completed: then
+    /// its buffers may go. Each completion is handed to `on_completion`, also those of other queue pairs that share the
+    /// CQs; one thread at a time may poll them. The queue pair must not get new requests meanwhile.
     /// @param timeout any std::chrono::duration
     /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq
     template <class Handler, duration Duration>
@@ -381,8 +377,8 @@ private:
                 recv_posted = error == 0;
                 if (error != 0 && error != ENOMEM)
                     return {"ibv_post_recv", error};
-                // Soft-RoCE does not look at receives that are posted in the error state (this one, and the
-                // program's, which may fill the queue) until it is told again.
+                // Soft-RoCE does not look at receives that are posted in the error state (this one, and the program's,
+                // which may fill the queue) until it is told again.
                 if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); again.failed())
                     return again;
             }
@@ -419,8 +415,8 @@ public:
     using qp_ops::qp_ops;
 };
 
-/// A queue pair made by ibv_create_qp(3), for programs that connect it by hand. It ends exactly when its
-/// owner ends, and keeps its PD and its CQs. (A queue pair of a cm_id is the id's: cm_id::create_qp.)
+/// A queue pair made by ibv_create_qp(3), for programs that connect it by hand. It ends exactly when its owner ends,
+/// and keeps its PD and its CQs. (A queue pair of a cm_id is the id's: cm_id::create_qp.)
 ///
 /// Any number of threads may post to one queue pair and modify it; its owner must stay while they do.
 class qp : public detail::qp_ops<detail::owner<detail::qp_traits>> {
@@ -429,8 +425,7 @@ public:
 
     /// In the reset state. System call.
     /// @param domain a pd, which is kept, or a pd_ref, which must outlive the queue pair
-    /// @throws error EINVAL for more than the device has, ENOMEM, EPERM for a raw packet queue pair without
-    /// privilege
+    /// @throws error EINVAL for more than the device has, ENOMEM, EPERM for a raw packet queue pair without privilege
     qp(detail::parent<ibv_pd> domain, const qp_init_attr& attr) { detail::check(init(domain, attr)); }
     [[nodiscard]] static qp create(detail::parent<ibv_pd> domain, const qp_init_attr& attr,
                                    std::error_code& ec) noexcept {
@@ -439,8 +434,8 @@ public:
         return result;
     }
 
-    /// Takes over a queue pair that ibv_create_qp made; it will be destroyed by ibv_destroy_qp. Not for the
-    /// queue pair of a cm_id.
+    /// Takes over a queue pair that ibv_create_qp made; it will be destroyed by ibv_destroy_qp. Not for the queue pair
+    /// of a cm_id.
     /// @param ec ENOMEM, and the queue pair is still the caller's
     [[nodiscard]] static qp adopt(ibv_qp* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> send,
                                   detail::parent<ibv_cq> recv, std::error_code& ec) noexcept {

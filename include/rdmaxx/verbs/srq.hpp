@@ -43,8 +43,8 @@ public:
         return attr;
     }
 
-    /// Asks for one asynchronous event (srq_limit_reached) when fewer than `limit` receives are posted; 0 for
-    /// none. System call. C call: ibv_modify_srq(3).
+    /// Asks for one asynchronous event (srq_limit_reached) when fewer than `limit` receives are posted; 0 for none.
+    /// System call. C call: ibv_modify_srq(3).
     void arm_limit(std::uint32_t limit) const { check(do_modify({0, 0, limit}, IBV_SRQ_LIMIT)); }
     void arm_limit(std::uint32_t limit, std::error_code& ec) const noexcept {
         assign(ec, do_modify({0, 0, limit}, IBV_SRQ_LIMIT));
@@ -80,8 +80,8 @@ struct srq_init_attr {
     void* srq_context = nullptr;
 };
 
-/// A shared receive queue: receives for any number of queue pairs. It stays until this owner and the queue
-/// pairs that use it are gone.
+/// A shared receive queue: receives for any number of queue pairs. It stays until this owner and the queue pairs that
+/// use it are gone.
 ///
 /// C calls: ibv_create_srq(3), ibv_destroy_srq(3). Any number of threads may post to one queue.
 class srq : public detail::srq_ops<detail::owner<detail::srq_traits>> {
@@ -99,8 +99,8 @@ public:
         return result;
     }
 
-    /// Takes over a queue that ibv_create_srq made; it will be destroyed by ibv_destroy_srq. Not for the
-    /// queue of a cm_id.
+    /// Takes over a queue that ibv_create_srq made; it will be destroyed by ibv_destroy_srq. Not for the queue of a
+    /// cm_id.
     /// @param ec ENOMEM, and the queue is still the caller's
     [[nodiscard]] static srq adopt(ibv_srq* raw, detail::parent<ibv_pd> domain, std::error_code& ec) noexcept {
         srq result;

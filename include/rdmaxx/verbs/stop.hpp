@@ -1,5 +1,5 @@
-// ibv_get_cq_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN). Not part of
-// verbs.hpp: <stop_token> costs compile time.
+// ibv_get_cq_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN). Not part of verbs.hpp:
+// <stop_token> costs compile time.
 #ifndef RDMAXX_VERBS_STOP_HPP
 #define RDMAXX_VERBS_STOP_HPP
 
@@ -10,8 +10,8 @@
 
 namespace rdmaxx::inline v0 {
 
-/// The next event, empty if stop was requested. An event that is there is preferred. Blocks; costs an
-/// eventfd. Errors as comp_channel::get_cq_event, and EMFILE.
+/// The next event, empty if stop was requested. An event that is there is preferred. Blocks; costs an eventfd. Errors
+/// as comp_channel::get_cq_event, and EMFILE.
 [[nodiscard]] inline cq_event get_cq_event(comp_channel& channel, const std::stop_token& token) {
     cq_event event;
     detail::check(

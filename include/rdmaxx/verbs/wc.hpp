@@ -139,8 +139,8 @@ struct wc : private ibv_wc {
         return ok() && (static_cast<int>(ibv_wc::opcode) & static_cast<int>(IBV_WC_RECV)) != 0;
     }
 
-    /// Bytes received, read or fetched; empty for a completion that failed, and for sends and writes, where
-    /// the C struct has no defined length.
+    /// Bytes received, read or fetched; empty for a completion that failed, and for sends and writes, where the C
+    /// struct has no defined length.
     [[nodiscard]] std::optional<std::uint32_t> byte_len() const noexcept {
         if (!is_recv() && opcode() != wc_opcode::rdma_read && opcode() != wc_opcode::comp_swap &&
             opcode() != wc_opcode::fetch_add)

@@ -27,15 +27,14 @@ private:
     std::size_t index_;
 };
 
-/// A request for a send queue: one factory for each operation, so that a field which the operation lacks
-/// cannot be set. It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and
-/// no longer. The memory that they name must stay until the request has completed. send_wr_n owns its SGEs.
+/// A request for a send queue: one factory for each operation, so that a field which the operation lacks cannot be set.
+/// It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and no longer. The memory
+/// that they name must stay until the request has completed. send_wr_n owns its SGEs.
 ///
 ///     qp.post_send(send_wr::rdma_write(mr.sge(), peer).wr_id(7).signaled());
 ///
-/// A request is unsignaled unless it says otherwise (or its QP was made with sq_sig_all): it then completes
-/// without a wc, and its place in the queue is free again only after a later, signaled request of the same
-/// queue was polled.
+/// A request is unsignaled unless it says otherwise (or its QP was made with sq_sig_all): it then completes without a
+/// wc, and its place in the queue is free again only after a later, signaled request of the same queue was polled.
 struct send_wr : ibv_send_wr {
     send_wr() noexcept : ibv_send_wr{} {}
 
@@ -83,8 +82,8 @@ struct send_wr : ibv_send_wr {
         return rdma_read(span_of(one), from);
     }
 
-    /// Compares 8 bytes at the peer (aligned to 8) with `compare` and, if equal, replaces them by `swap`;
-    /// what was there lands in `result`, 8 bytes. Integers are in each host's own byte order.
+    /// Compares 8 bytes at the peer (aligned to 8) with `compare` and, if equal, replaces them by `swap`; what was
+    /// there lands in `result`, 8 bytes. Integers are in each host's own byte order.
     [[nodiscard]] static send_wr atomic_cmp_and_swp(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
                                                     std::uint64_t compare, std::uint64_t swap) noexcept {
         return send_wr(IBV_WR_ATOMIC_CMP_AND_SWP, span_of(result)).with_atomic(at, compare, swap);
@@ -107,8 +106,8 @@ struct send_wr : ibv_send_wr {
     send_wr& fenced() noexcept { return with_flag(IBV_SEND_FENCE); }
     /// The peer's receive raises an event even where only solicited ones were asked for.
     send_wr& solicited() noexcept { return with_flag(IBV_SEND_SOLICITED); }
-    /// The bytes are copied while posting: the memory may be reused at once and need not be registered. At
-    /// most the QP's granted max_inline_data, for sends and writes only.
+    /// The bytes are copied while posting: the memory may be reused at once and need not be registered. At most the
+    /// QP's granted max_inline_data, for sends and writes only.
     send_wr& inlined() noexcept { return with_flag(IBV_SEND_INLINE); }
 
     /// The SGEs it refers to.
@@ -147,8 +146,8 @@ private:
 };
 static_assert(sizeof(send_wr) == sizeof(ibv_send_wr) && std::is_standard_layout_v<send_wr>);
 
-/// A request for a receive queue: where the peer's next send lands. It refers to its SGEs until it is posted;
-/// the memory that they name, registered with access::local_write, must stay until the request has completed.
+/// A request for a receive queue: where the peer's next send lands. It refers to its SGEs until it is posted; the
+/// memory that they name, registered with access::local_write, must stay until the request has completed.
 struct recv_wr : ibv_recv_wr {
     /// Without memory: for RDMA writes with immediate data, whose receive only carries the 32 bits.
     recv_wr() noexcept : ibv_recv_wr{} {}
@@ -217,8 +216,7 @@ private:
 
 } // namespace detail
 
-/// A send request that owns up to N SGEs and may be kept and copied: `send_wr_n<1>
-/// w(send_wr::send(mr.sge()));`
+/// A send request that owns up to N SGEs and may be kept and copied: `send_wr_n<1> w(send_wr::send(mr.sge()));`
 template <std::size_t N>
 using send_wr_n = detail::owning_wr<send_wr, N>;
 
