@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <netdb.h>
@@ -145,7 +146,7 @@ public:
     /// @param service a port number or a service's name; null for none
     /// @throws error with an addrinfo_category() code (EAI_NONAME, ...), or an errno: ENODEV, EINVAL
     addrinfo(const char* node, const char* service, const addrinfo_hints& hints = {}) {
-        detail::check(init(node, service, hints));
+        detail::check(init(node, service, hints), asked{node, service});
     }
     [[nodiscard]] static addrinfo create(const char* node, const char* service, const addrinfo_hints& hints,
                                          std::error_code& ec) noexcept {
@@ -192,6 +193,15 @@ public:
     addrinfo_entry front() const&& = delete;
 
 private:
+    /// What an error is about: `node:service`.
+    struct asked {
+        const char* node;
+        const char* service;
+        [[nodiscard]] std::string to_string() const {
+            return std::string(node != nullptr ? node : "*") + ":" + (service != nullptr ? service : "*");
+        }
+    };
+
     [[nodiscard]] detail::status init(const char* node, const char* service, const addrinfo_hints& hints) noexcept {
         const rdma_addrinfo c_hints = detail::to_c(hints);
         rdma_addrinfo* found = nullptr;

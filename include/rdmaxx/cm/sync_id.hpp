@@ -278,7 +278,12 @@ private:
     [[nodiscard]] detail::status do_sync_disconnect() noexcept {
         if (block().disconnected)
             return {};
-        return finish(do_disconnect_once(), cm_event_type::disconnected);
+        const detail::status result = do_disconnect_once();
+        const rdma_cm_event* event = native_handle()->event;
+        // The peer's disconnected event came earlier, when the id was asynchronous: only this one is left.
+        if (!result.failed() && event != nullptr && event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT)
+            return {};
+        return finish(result, cm_event_type::disconnected);
     }
 
     [[nodiscard]] detail::status do_get_request(sync_id& child) noexcept {

@@ -106,8 +106,12 @@ public:
     qp_init_attr& max_inline_data(std::uint32_t value) noexcept { return set(raw_.cap.max_inline_data, value); }
     /// Every send request gets a completion, as if each were signaled().
     qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
-    /// A shared receive queue that somebody else owns, in place of a receive queue; it must outlive the queue pair.
-    qp_init_attr& srq(ibv_srq* value) noexcept { return set(raw_.srq, value); }
+    /// A shared receive queue in place of the queue pair's own: an srq, which is kept, or an srq_ref, which must outlive
+    /// the queue pair.
+    qp_init_attr& srq(detail::parent<ibv_srq> value) noexcept {
+        srq_ = value.pin();
+        return set(raw_.srq, value.native_handle());
+    }
     /// C's qp_context, for asynchronous events.
     qp_init_attr& qp_context(void* value) noexcept { return set(raw_.qp_context, value); }
 
