@@ -7,6 +7,8 @@ namespace rdmaxx::inline v0 {
 class address;
 class error;
 
+class ah;
+class ah_ref;
 class async_event;
 class device_ref;
 class device_list;

@@ -3,6 +3,7 @@
 #define RDMAXX_VERBS_HPP
 
 #include <rdmaxx/error.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/ah.hpp>           // IWYU pragma: export
 #include <rdmaxx/verbs/async_event.hpp>  // IWYU pragma: export
 #include <rdmaxx/verbs/comp_channel.hpp> // IWYU pragma: export
 #include <rdmaxx/verbs/context.hpp>      // IWYU pragma: export

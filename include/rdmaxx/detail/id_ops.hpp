@@ -327,6 +327,18 @@ public:
         return ec ? qp_ref() : this->qp();
     }
 
+    /// The same with the extended attributes of libibverbs. What they name is not kept: it must outlive the queue pair.
+    /// CQs have to be named.
+    /// C call: rdma_create_qp_ex(3).
+    qp_ref create_qp_ex(const ibv_qp_init_attr_ex& attr) {
+        check(do_create_qp_ex(attr));
+        return this->qp();
+    }
+    qp_ref create_qp_ex(const ibv_qp_init_attr_ex& attr, std::error_code& ec) noexcept {
+        assign(ec, do_create_qp_ex(attr));
+        return ec ? qp_ref() : this->qp();
+    }
+
     /// Ends the queue pair. Safe while another thread gets from the channel.
     /// @throws error EINVAL where there is none; EBUSY while a multicast group is attached
     /// C call: ibv_destroy_qp(3), which tells what rdma_destroy_qp(3) hides.
@@ -345,6 +357,17 @@ public:
     }
     srq_ref create_srq(parent<ibv_pd> domain, const srq_init_attr& attr, std::error_code& ec) noexcept {
         assign(ec, do_create_srq(domain, attr));
+        return ec ? srq_ref() : this->srq();
+    }
+
+    /// The same with the extended attributes of libibverbs. What they name is not kept: it must outlive the queue.
+    /// C call: rdma_create_srq_ex(3).
+    srq_ref create_srq_ex(const ibv_srq_init_attr_ex& attr) {
+        check(do_create_srq_ex(attr));
+        return this->srq();
+    }
+    srq_ref create_srq_ex(const ibv_srq_init_attr_ex& attr, std::error_code& ec) noexcept {
+        assign(ec, do_create_srq_ex(attr));
         return ec ? srq_ref() : this->srq();
     }
 
@@ -416,6 +439,32 @@ protected:
         b.pd_before = domain ? pd_before : nullptr;
         publish_qp(b);
         return {};
+    }
+
+    [[nodiscard]] status do_create_qp_ex(const ibv_qp_init_attr_ex& attr) noexcept {
+        if (const status result = this->need_device("rdma_create_qp_ex"); result.failed())
+            return result;
+        if (this->qp())
+            return {"rdma_create_qp_ex", EINVAL, "the id has a queue pair already"};
+        if (attr.send_cq == nullptr || attr.recv_cq == nullptr)
+            return {"rdma_create_qp_ex", EINVAL, "empty CQ"};
+        ibv_qp_init_attr_ex copy = attr; // C writes what it granted into it
+        ibv_pd* pd_before = this->native_handle()->pd;
+        const status result = check_errno("rdma_create_qp_ex", ::rdma_create_qp_ex(this->native_handle(), &copy));
+        if (result.failed())
+            return result;
+        block().pd_before = this->native_handle()->pd != pd_before ? pd_before : nullptr;
+        publish_qp(block());
+        return {};
+    }
+
+    [[nodiscard]] status do_create_srq_ex(const ibv_srq_init_attr_ex& attr) noexcept {
+        if (const status result = this->need_device("rdma_create_srq_ex"); result.failed())
+            return result;
+        if (this->native_handle()->srq != nullptr)
+            return {"rdma_create_srq_ex", EINVAL, "the id has a shared receive queue already"};
+        ibv_srq_init_attr_ex copy = attr; // C completes it
+        return check_errno("rdma_create_srq_ex", ::rdma_create_srq_ex(this->native_handle(), &copy));
     }
 
     [[nodiscard]] status do_destroy_qp() noexcept {

@@ -3,6 +3,7 @@
 #define RDMAXX_VERBS_WR_HPP
 
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 
 #include <cstddef>
@@ -93,6 +94,14 @@ struct send_wr : ibv_send_wr {
     [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
                                                       std::uint64_t add) noexcept {
         return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, span_of(result)).with_atomic(at, add, 0);
+    }
+
+    /// Where a datagram goes; for a UD queue pair, in every send. The handle must stay until the request has completed.
+    send_wr& to(ah_ref destination, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept {
+        wr.ud.ah = destination.native_handle();
+        wr.ud.remote_qpn = remote_qpn;
+        wr.ud.remote_qkey = remote_qkey;
+        return *this;
     }
 
     /// The program's number for it, which its completion carries.
