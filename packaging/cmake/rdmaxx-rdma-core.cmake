@@ -12,15 +12,15 @@ endif()
 
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
-    pkg_check_modules(rdmaxx_rdma_core QUIET IMPORTED_TARGET GLOBAL librdmacm>=1.3.39 libibverbs>=1.14.39)
+    pkg_check_modules(rdmaxx_rdma_core QUIET IMPORTED_TARGET librdmacm>=1.3.39 libibverbs>=1.14.39)
 endif()
 if(NOT PkgConfig_FOUND OR NOT rdmaxx_rdma_core_FOUND)
-    set(rdmaxx_NOT_FOUND_MESSAGE "rdmaxx needs pkg-config, and librdmacm >= 1.3.39 and libibverbs >= 1.14.39 (rdma-core \
-39) with what they need: `pkg-config --print-errors --exists librdmacm libibverbs` says what is missing")
+    set(rdmaxx_NOT_FOUND_MESSAGE "rdmaxx needs pkg-config, and librdmacm >= 1.3.39 and libibverbs >= 1.14.39 \
+(rdma-core 39): `pkg-config --print-errors --exists librdmacm libibverbs` says what is missing")
     return()
 endif()
 
-add_library(rdmaxx::rdma-core INTERFACE IMPORTED GLOBAL)
+add_library(rdmaxx::rdma-core INTERFACE IMPORTED)
 
 if(NOT rdmaxx_USE_STATIC_LIBS AND NOT rdmaxx_rdma_core_LINK_LIBRARIES MATCHES "libibverbs\\.a")
     set_target_properties(rdmaxx::rdma-core PROPERTIES INTERFACE_LINK_LIBRARIES PkgConfig::rdmaxx_rdma_core)
