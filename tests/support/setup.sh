@@ -32,4 +32,4 @@ build_packages=(g++ meson ninja-build pkg-config librdmacm-dev libibverbs-dev)
 # shellcheck disable=SC2034
 rig_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils ibverbs-providers)
 # shellcheck disable=SC2034
-test_packages=(catch2 clang clang-format clang-tidy valgrind shellcheck python3 rdmacm-utils ibverbs-utils)
+test_packages=(catch2 clang clang-format clang-tidy valgrind shellcheck python3 rdmacm-utils ibverbs-utils cmake git)

@@ -1,0 +1,3 @@
+#include <rdmaxx/version.hpp>
+
+int other() { return RDMAXX_VERSION; }
