@@ -1,3 +1,5 @@
 #include <rdmaxx/version.hpp>
 
-int other() { return RDMAXX_VERSION; }
+int other() {
+    return RDMAXX_VERSION;
+}
