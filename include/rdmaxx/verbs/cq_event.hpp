@@ -43,6 +43,8 @@ public:
     /// Takes the events of another one of the same CQ, so that one ack gives back all. An event of another CQ stays as
     /// it is, and false is returned.
     bool merge(cq_event& more) noexcept {
+        if (this == &more)
+            return true;
         if (raw_ == nullptr) {
             *this = std::move(more);
             return true;
