@@ -7,6 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// FreeBSD: if_ether.h uses types of these two and does not include them.
+#include <netinet/in.h>
+#include <sys/types.h>
+
 // musl: verbs.h of rdma-core 52 and later takes struct ethhdr from the kernel, after which the C library's own header
 // no longer compiles; the other way round it does.
 #include <netinet/if_ether.h>
@@ -14,9 +18,9 @@
 #include <infiniband/verbs.h>
 
 // verbs.h has no version macro. What it has under which name since when:
-// ibv_reg_mr is a macro   rdma-core 28 and later, which is every supported Linux, and not FreeBSD
-// IBV_DEVICE_CC_DMA_BOUNCE  rdma-core 64 Everything else is asked of the compiler where it is used (a
-// requires-expression on a dependent type).
+//   ibv_reg_mr is a macro     rdma-core 28 and later, which is every supported Linux, and not FreeBSD
+//   IBV_DEVICE_CC_DMA_BOUNCE  rdma-core 64
+// Everything else is asked of the compiler where it is used (a requires-expression on a dependent type).
 #if defined(ibv_reg_mr)
 #    define RDMAXX_HAS_LINUX_VERBS 1
 #else
