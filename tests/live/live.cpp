@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <rdma/rdma_netlink.h>
 #include <signal.h>
@@ -38,9 +39,26 @@ rdmaxx::address ipv6(std::uint16_t port) {
     return {variable("RIG_ADDR6"), port};
 }
 
+rdmaxx::address address_of_nobody() {
+    const std::string mine = variable("RIG_ADDR4");
+    return {mine.substr(0, mine.rfind('.')) + ".222", 7};
+}
+
 bool in_vm() {
     return variable("RIG") == "vm";
 }
+
+namespace {
+
+/// librdmacm deallocates its own PD of a device when the last id is destroyed, and not when a list of rdma_get_devices,
+/// which context(id) holds, goes after that id: then the next last id does it. So there is one here.
+void be_the_last_id() {
+    const rdmaxx::event_channel channel;
+    const rdmaxx::cm_id id(channel);
+    id.bind_addr(ipv4());
+}
+
+} // namespace
 
 int need_device() {
     const char* reason = nullptr;
@@ -58,9 +76,7 @@ int need_device() {
     }
     std::printf("device %s, kernel %s\n", devices.front().name(), variable("RIG_KERNEL").c_str());
     // librdmacm keeps a device open that an id was bound to once, until the process ends: no leak of a test's.
-    const rdmaxx::event_channel channel;
-    const rdmaxx::cm_id id(channel);
-    id.bind_addr(ipv4());
+    be_the_last_id();
     return 0;
 }
 
@@ -192,10 +208,12 @@ fixture::fixture() {
     ::signal(SIGALRM, on_alarm);
     allow(60s);
     rdmaxx::set_destroy_failure_hook(record_failed_destroy);
+    be_the_last_id();
     before_ = resources();
 }
 
 fixture::~fixture() {
+    be_the_last_id();
     CHECK(settled_resources(before_) == before_);
     const std::lock_guard guard(failed_destroys_lock);
     CHECK(std::exchange(failed_destroys, {}) == std::vector<std::string>());
@@ -206,12 +224,87 @@ void fixture::allow(std::chrono::seconds time) const {
     ::alarm(static_cast<unsigned>(time.count()));
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+// Other processes.
+
+role* role::first_ = nullptr;
+
+role::role(const char* name, int (*play)()) : name_(name), play_(play), next_(first_) {
+    first_ = this;
+}
+
+void role::play_if_asked() {
+    const std::string wanted = variable("LIVE_ROLE");
+    for (const role* part = first_; part != nullptr; part = part->next_)
+        if (wanted == part->name_) {
+            ::alarm(60);
+            int status = 1;
+            try {
+                status = part->play_();
+            } catch (const std::exception& e) {
+                std::printf("%s\n", e.what());
+            }
+            std::exit(status); // NOLINT(concurrency-mt-unsafe): static destructors are part of the test
+        }
+}
+
+process::process(const role& part) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+        throw std::system_error(errno, std::system_category(), "pipe2");
+    std::fflush(stdout);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        ::dup2(ends[1], STDOUT_FILENO);
+        ::dup2(ends[1], STDERR_FILENO);
+        ::setenv("LIVE_ROLE", part.name(), 1); // NOLINT(concurrency-mt-unsafe): the child has one thread
+        ::execl("/proc/self/exe", "live", static_cast<char*>(nullptr));
+        ::_exit(127);
+    }
+    ::close(ends[1]);
+    output_ = ends[0];
+}
+
+process::~process() {
+    if (pid_ > 0) {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(output_);
+}
+
+std::string process::line() {
+    std::string text;
+    for (char c = 0; ::read(output_, &c, 1) == 1 && c != '\n';)
+        text.push_back(c);
+    return text;
+}
+
+void process::kill() {
+    ::kill(pid_, SIGKILL);
+}
+
+std::string process::rest() {
+    std::string text;
+    std::array<char, 4096> buffer{};
+    for (ssize_t size = 0; (size = ::read(output_, buffer.data(), buffer.size())) != 0;)
+        if (size > 0)
+            text.append(buffer.data(), static_cast<std::size_t>(size));
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR)
+        ;
+    pid_ = 0;
+    const bool exited = WIFEXITED(status);
+    return text + (exited ? "[exit status " : "[signal ") +
+           std::to_string(exited ? WEXITSTATUS(status) : WTERMSIG(status)) + "]";
+}
+
 void need(bool condition, std::string_view what) {
     if (!condition)
         throw std::runtime_error(std::string(what));
 }
 
-std::string in_child(const std::function<std::string()>& body) {
+std::string in_forked_child(const std::function<std::string()>& body) {
     int ends[2];
     if (::pipe(ends) != 0)
         throw std::system_error(errno, std::system_category(), "pipe");
@@ -239,10 +332,8 @@ std::string in_child(const std::function<std::string()>& body) {
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
-    if (WIFSIGNALED(status))
-        result += " (child killed by signal " + std::to_string(WTERMSIG(status)) + ")";
-    else if (WEXITSTATUS(status) != 0)
-        result += " (child's exit status " + std::to_string(WEXITSTATUS(status)) + ")";
+    if (status != 0)
+        result += " (the child ended with status " + std::to_string(status) + ")";
     return result;
 }
 

@@ -31,6 +31,9 @@ using namespace std::chrono_literals;
 [[nodiscard]] rdmaxx::address ipv4(std::uint16_t port = 0);
 [[nodiscard]] rdmaxx::address ipv6(std::uint16_t port = 0);
 
+/// On the device's subnet, and nobody's.
+[[nodiscard]] rdmaxx::address address_of_nobody();
+
 /// Whether this process has the machine for itself and is root there.
 [[nodiscard]] bool in_vm();
 
@@ -76,9 +79,51 @@ private:
     std::string before_;
 };
 
-/// Runs `body` in a forked child. What `body` returns or throws: empty when all is well there. Assertions of Catch
-/// are for the parent only; the child has need().
-[[nodiscard]] std::string in_child(const std::function<std::string()>& body);
+// ---------------------------------------------------------------------------------------------------------------
+// Other processes.
+
+/// A part that this program plays in another process: started anew, since a forked child would share the device's
+/// open descriptor with its parent, and what it makes would stay when it dies. Defined where it is used:
+///
+///     const role killed("killed", [] { ...; return 0; });
+class role {
+public:
+    role(const char* name, int (*play)());
+
+    [[nodiscard]] const char* name() const { return name_; }
+
+    /// For before_tests(): plays the part that this process was started for, and exits; otherwise returns.
+    static void play_if_asked();
+
+private:
+    const char* name_;
+    int (*play_)();
+    role* next_;
+    static role* first_;
+};
+
+/// A process that plays a part.
+class process {
+public:
+    explicit process(const role& part);
+    process(const process&) = delete;
+    process& operator=(const process&) = delete;
+    ~process();
+
+    /// The next line that it prints, without the end of the line.
+    [[nodiscard]] std::string line();
+    void kill();
+    /// What else it prints, and its exit status: "...[exit status 0]", or "...[signal 9]".
+    [[nodiscard]] std::string rest();
+
+private:
+    int pid_ = 0;
+    int output_ = -1;
+};
+
+/// Runs `body` in a forked child, with a copy of everything that is there. What `body` returns or throws: empty when
+/// all is well. Catch's assertions are for the parent only; the child has need().
+[[nodiscard]] std::string in_forked_child(const std::function<std::string()>& body);
 void need(bool condition, std::string_view what);
 
 // ---------------------------------------------------------------------------------------------------------------
