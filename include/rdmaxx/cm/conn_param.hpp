@@ -25,9 +25,10 @@ struct conn_param {
     /// RDMA reads and atomics that this side may have under way; 255: as many as the device can.
     std::uint8_t initiator_depth = 0xff;
     bool flow_control = true;
-    /// How often to resend what is not acknowledged, 0 to 7.
+    /// How often to resend what is not acknowledged, 0 to 7. Connect's is for both sides; accept's is ignored.
     std::uint8_t retry_count = 7;
-    /// How often to resend when the peer has no receive posted, 0 to 7; 7 is for ever. Connect only.
+    /// How often the *peer* resends when this side has no receive posted, 0 to 7; 7 is for ever. What this side's own
+    /// sends do is the peer's to say. The pause is long (0.65 s with rdma_cm): post receives before they are needed.
     std::uint8_t rnr_retry_count = 7;
     /// For a queue pair that is not the id's own.
     bool srq = false;
