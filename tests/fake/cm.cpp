@@ -112,10 +112,10 @@ int bind_device(rdma_cm_id* id, const sockaddr_storage& local) {
         return cm_detach(*dev), EINVAL;
     if (hook)
         hook(id);
-    id->verbs = verbs;
+    store_plainly(id->verbs, verbs);
     if (id->pd == nullptr)
-        id->pd = pd;
-    id->port_num = 1;
+        store_plainly(id->pd, pd);
+    store_plainly(id->port_num, std::uint8_t{1});
     return 0;
 }
 
@@ -294,8 +294,8 @@ int create_qp(const char* call, rdma_cm_id* id, ibv_qp_init_attr_ex& attr) {
         destroy_cqs(id);
         return error;
     }
-    id->pd = qp->pd;
-    id->qp = qp;
+    store_plainly(id->pd, qp->pd);
+    store_plainly(id->qp, qp);
     return 0;
 }
 
@@ -1091,7 +1091,7 @@ void rdma_destroy_qp(rdma_cm_id* id) {
         return;
     }
     ibv_destroy_qp(qp);
-    id->qp = nullptr;
+    store_plainly(id->qp, static_cast<ibv_qp*>(nullptr));
     destroy_cqs(id);
 }
 

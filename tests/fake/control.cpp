@@ -222,6 +222,8 @@ block take_block(std::size_t size) {
     });
     if (b.memory == nullptr)
         b = {std::malloc(size), size};
+    else if (section_depth > 0)
+        happens_after_at_end(b.memory);
     else
         happens_after(b.memory);
     std::memset(b.memory, garbage_byte, size);

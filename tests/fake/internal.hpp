@@ -634,6 +634,12 @@ void fill_garbage(T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     std::memset(static_cast<void*>(&value), garbage_byte, sizeof value);
 }
+// The libraries' plain stores to what other threads may be reading. A reader that takes care (an atomic load)
+// gets one value or the other; TSan still finds everyone else, the libraries' own reads included.
+template <class T>
+void store_plainly(T& where, T value) {
+    __atomic_store(&where, &value, __ATOMIC_RELAXED);
+}
 // For enums that may hold values these headers do not name.
 template <class Enum>
 void store_enum(Enum& where, int value) {

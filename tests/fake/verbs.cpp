@@ -1090,7 +1090,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     return int_call("ibv_modify_qp", qp, returns::error_number, [&](c_call& call) {
         const int error = change_qp(call, qp, *attr, mask);
         if (error == 0 && (mask & IBV_QP_STATE) != 0)
-            qp->state = attr->qp_state; // without a lock, as there
+            store_plainly(qp->state, attr->qp_state); // without a lock, as there
         return error;
     });
 }
@@ -1116,7 +1116,7 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
             init->sq_sig_all = o->signal_all ? 1 : 0;
         }
         if ((mask & IBV_QP_STATE) != 0)
-            qp->state = now;
+            store_plainly(qp->state, now);
         return 0;
     });
 }
