@@ -39,6 +39,12 @@ def count(result, output):
     return passed, failed, reasons
 
 
+def suite_of(test):
+    """Meson names a test `project:suite / name`; newer versions have a key for it as well."""
+    head, slash, _ = test["name"].partition(" / ")
+    return head.rpartition(":")[2] if slash else "none"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fail-on-skip", action="store_true")
@@ -51,7 +57,7 @@ def main():
     with open(options.log, encoding="utf-8", errors="replace") as log:
         for line in log:
             test = json.loads(line)
-            suite = test.get("suite", ["?"])[0].rpartition(":")[2]
+            suite = suite_of(test)
             passed, failed, reasons = count(test["result"], test.get("stdout", ""))
             row = suites[suite]
             row[0] += passed

@@ -27,4 +27,9 @@
 #    define RDMAXX_HAS_LINUX_VERBS 0
 #endif
 
+#if defined(RDMA_STATIC_PROVIDERS)
+// rdma-core's macro for a static link acts where ibv_get_device_list is called: here also in a program that never does.
+[[gnu::used]] static ibv_device** (*const rdmaxx_link_static_providers)(int*) = &::__ibv_get_device_list;
+#endif
+
 #endif
