@@ -11,6 +11,7 @@
 #include <asio/cancellation_type.hpp>
 #include <asio/compose.hpp>
 #include <asio/error.hpp>
+#include <asio/execution_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 
@@ -26,6 +27,7 @@ namespace detail {
 
 struct standalone_asio {
     using error_code = ::asio::error_code;
+    using execution_context = ::asio::execution_context;
     template <class Executor>
     using descriptor = ::asio::posix::basic_stream_descriptor<Executor>;
     template <class Executor>
@@ -34,14 +36,11 @@ struct standalone_asio {
     static constexpr auto wait_read = ::asio::posix::descriptor_base::wait_read;
 
     [[nodiscard]] static error_code aborted() noexcept { return ::asio::error::operation_aborted; }
+    [[nodiscard]] static error_code bad_descriptor() noexcept { return ::asio::error::bad_descriptor; }
     [[nodiscard]] static error_code from_std(const std::error_code& ec) noexcept { return ec; }
     [[nodiscard]] static auto enable_total_cancellation() noexcept { return ::asio::enable_total_cancellation(); }
-    template <class Self>
-    [[nodiscard]] static bool is_cancelled(Self& self) noexcept {
-        if constexpr (requires { self.cancelled(); }) // asio 1.22.1 keeps it private
-            return self.cancelled() != ::asio::cancellation_type::none;
-        else
-            return false;
+    [[nodiscard]] static bool is_cancelled(const ::asio::cancellation_state& state) noexcept {
+        return state.cancelled() != ::asio::cancellation_type::none;
     }
     template <class Executor, class Function>
     static void post(const Executor& executor, Function&& function) {

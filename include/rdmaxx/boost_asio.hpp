@@ -11,6 +11,7 @@
 #include <boost/asio/cancellation_type.hpp>
 #include <boost/asio/compose.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 
@@ -26,6 +27,7 @@ namespace detail {
 
 struct boost_asio_net {
     using error_code = ::boost::system::error_code;
+    using execution_context = ::boost::asio::execution_context;
     template <class Executor>
     using descriptor = ::boost::asio::posix::basic_stream_descriptor<Executor>;
     template <class Executor>
@@ -34,18 +36,15 @@ struct boost_asio_net {
     static constexpr auto wait_read = ::boost::asio::posix::descriptor_base::wait_read;
 
     [[nodiscard]] static error_code aborted() noexcept { return ::boost::asio::error::operation_aborted; }
+    [[nodiscard]] static error_code bad_descriptor() noexcept { return ::boost::asio::error::bad_descriptor; }
     [[nodiscard]] static error_code from_std(const std::error_code& ec) noexcept {
         return {ec.value(), ::boost::system::system_category()}; // all of rdmaxx's codes here are errnos
     }
     [[nodiscard]] static auto enable_total_cancellation() noexcept {
         return ::boost::asio::enable_total_cancellation();
     }
-    template <class Self>
-    [[nodiscard]] static bool is_cancelled(Self& self) noexcept {
-        if constexpr (requires { self.cancelled(); }) // asio 1.22.1 keeps it private
-            return self.cancelled() != ::boost::asio::cancellation_type::none;
-        else
-            return false;
+    [[nodiscard]] static bool is_cancelled(const ::boost::asio::cancellation_state& state) noexcept {
+        return state.cancelled() != ::boost::asio::cancellation_type::none;
     }
     template <class Executor, class Function>
     static void post(const Executor& executor, Function&& function) {
