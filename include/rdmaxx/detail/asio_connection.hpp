@@ -5,6 +5,18 @@
 
 #include <rdmaxx/detail/asio_adapter.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 namespace rdmaxx::inline v0::detail {
 
 /// Sizes of a connection's buffers.
@@ -14,25 +26,39 @@ struct connection_options {
     std::chrono::milliseconds resolve_timeout{2000};
 };
 
-/// What connections share, and what the operations under way keep.
+/// What a connection and its operations under way share.
 template <class Net, class Executor>
 struct connection_state {
-    connection_state(const Executor& executor, event_channel channel_, cm_id id_, const pd& domain,
-                     const connection_options& options)
-        : events(executor, std::move(channel_)), id(std::move(id_)), size(options.message_size),
-          send_events(executor, comp_channel(domain.context())), recv_events(executor, comp_channel(domain.context())),
-          send_cq(domain.context(), 1, send_events.next_layer()),
-          recv_cq(domain.context(), static_cast<int>(options.receives), recv_events.next_layer()),
-          buffer(size * (options.receives + 1)), memory(domain, buffer) {
-        const qp_ref qp = id.create_qp(
-            domain, qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(options.receives)));
+    /// @param id bound to a device; it ends before `channel` does, and may be on another one until then
+    connection_state(basic_event_channel<Net, Executor> channel, cm_id id_, const connection_options& options)
+        : events(std::move(channel)), id(std::move(id_)), size(options.message_size),
+          send_events(events.get_executor(), comp_channel(id.verbs())),
+          recv_events(events.get_executor(), comp_channel(id.verbs())),
+          send_cq(id.verbs(), 1, send_events.next_layer()),
+          recv_cq(id.verbs(), static_cast<int>(options.receives), recv_events.next_layer()),
+          buffer(size * (options.receives + 1)), memory(id.pd(), buffer) {
+        const qp_ref qp =
+            id.create_qp(qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(options.receives)));
         for (std::size_t i = 0; i < options.receives; ++i)
             post_recv(qp, i);
-        send_cq.request_notify();
-        recv_cq.request_notify();
+    }
+    connection_state(const connection_state&) = delete;
+    connection_state& operator=(const connection_state&) = delete;
+    /// The queue pair before its memory and CQs; the id, whose device they are on, after them.
+    ~connection_state() {
+        std::error_code ec;
+        id.destroy_qp(ec);
     }
 
-    void post_recv(qp_ref qp, std::size_t index) const { qp.post_recv(memory.sge(size * (index + 1), size), index); }
+    [[nodiscard]] sge slot(std::size_t index, std::size_t length) const { return memory.sge(size * index, length); }
+    void post_recv(qp_ref qp, std::size_t index) const { qp.post_recv(slot(index + 1, size), index); }
+
+    /// What is posted then completes as flushed. From any thread, and once.
+    void end() noexcept {
+        std::error_code ec;
+        if (!ending.exchange(true))
+            id.disconnect(ec);
+    }
 
     basic_event_channel<Net, Executor> events;
     cm_id id;
@@ -43,37 +69,52 @@ struct connection_state {
     cq recv_cq;
     std::vector<std::byte> buffer; // one message to send, then the receives
     mr memory;
+    bool sending = false; ///< a send was posted and has not completed: that of a coroutine which was cancelled, perhaps
+    bool received_all = false;
+    std::atomic<bool> ending = false;
 };
 
-/// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time.
-/// Moved-from connections are empty. Destroying one ends it: the peer's receive() returns 0.
+/// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time,
+/// as long as both belong to one thread or strand. Moved-from and closed connections are empty.
 ///
-/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started; what
-/// moves bulk data posts its own requests on id().qp().
+/// Destroying a connection ends it: the peer's receive() returns 0, and so does one that another coroutine has under way
+/// here; a send under way fails. A coroutine that is cancelled in send() or receive() has lost nothing: a send that was
+/// posted is still sent.
+///
+/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started; what moves
+/// bulk data has a queue pair and CQs of its own, and waits for them with async_get_cq_event.
 template <class Net, class Executor>
 class basic_connection {
     template <class T>
     using awaitable = typename Net::template awaitable<T, Executor>;
     using state = connection_state<Net, Executor>;
+    using shared_state = std::shared_ptr<state>;
 
 public:
+    using executor_type = Executor;
     using options = connection_options;
 
     basic_connection() noexcept = default;
+    basic_connection(basic_connection&&) noexcept = default;
+    basic_connection& operator=(basic_connection&& other) noexcept {
+        basic_connection taken(std::move(other));
+        std::swap(state_, taken.state_);
+        return *this;
+    }
+    basic_connection(const basic_connection&) = delete;
+    basic_connection& operator=(const basic_connection&) = delete;
+    ~basic_connection() { close(); }
 
-    /// Connects to an address. @throws error, unexpected_event (rejected, unreachable, ...), the loop's error_code
+    /// Connects to an address. Its handlers run where the calling coroutine does.
+    /// @throws error, unexpected_event (rejected, unreachable, ...), the loop's system_error
     [[nodiscard]] static awaitable<basic_connection> connect(address peer, options with = {}) {
-        const Executor executor = co_await Net::template this_executor<Executor>();
-        basic_event_channel<Net, Executor> resolving(executor);
-        cm_id id(resolving.next_layer());
+        basic_event_channel<Net, Executor> events(co_await Net::template this_executor<Executor>());
+        cm_id id(events.next_layer());
         id.resolve_addr(peer, with.resolve_timeout);
-        co_await expect(resolving, id, cm_event_type::addr_resolved);
+        co_await expect(events, id, cm_event_type::addr_resolved);
         id.resolve_route(with.resolve_timeout);
-        co_await expect(resolving, id, cm_event_type::route_resolved);
-        const pd domain{context(id)};
-        event_channel channel;
-        id.migrate(channel);
-        auto made = std::make_shared<state>(executor, std::move(channel), std::move(id), domain, with);
+        co_await expect(events, id, cm_event_type::route_resolved);
+        auto made = std::make_shared<state>(std::move(events), std::move(id), with);
         made->id.connect();
         co_await expect(made->events, made->id, cm_event_type::established);
         co_return basic_connection(std::move(made));
@@ -82,51 +123,84 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
     [[nodiscard]] const cm_id& id() const noexcept { return state_->id; }
 
-    /// Sends one message, and ends when the peer's side has it. @throws error EMSGSIZE, ENOTCONN
-    [[nodiscard]] awaitable<void> send(std::span<const std::byte> message) {
-        const std::shared_ptr<state> self = state_;
-        if (message.size() > self->size)
-            raise({"ibv_post_send", EMSGSIZE, "longer than the connection's message_size"});
-        if (!message.empty())
-            std::memcpy(self->buffer.data(), message.data(), message.size());
-        self->id.qp().post_send(self->memory.sge(0, message.size()));
-        const wc done = co_await completion(self->send_events, self->send_cq);
-        if (!done.ok())
-            raise({"ibv_post_send", ENOTCONN, to_string(done.status())});
+    /// Ends the connection. An empty one: no effect.
+    void close() noexcept {
+        if (const shared_state ended = std::exchange(state_, nullptr))
+            ended->end();
     }
 
+    /// Sends one message, and ends when the peer's side has it. `message` is copied when the send begins.
+    /// @throws error EMSGSIZE for more than message_size; EINVAL for an empty one, which looks like an end;
+    ///         ENOTCONN when the connection has ended
+    [[nodiscard]] awaitable<void> send(std::span<const std::byte> message) { return do_send(state_, message); }
+
     /// The next message, cut to `into`. @return its length in `into`; 0 when the peer has ended the connection
-    [[nodiscard]] awaitable<std::size_t> receive(std::span<std::byte> into) {
-        const std::shared_ptr<state> self = state_;
-        const wc done = co_await completion(self->recv_events, self->recv_cq);
-        if (!done.ok())
-            co_return 0;
-        const std::size_t index = static_cast<std::size_t>(done.wr_id());
-        const std::size_t length = std::min<std::size_t>(into.size(), done.byte_len().value_or(0));
-        std::memcpy(into.data(), self->buffer.data() + self->size * (index + 1), length);
-        self->post_recv(self->id.qp(), index);
-        co_return length;
-    }
+    /// @throws error EMSGSIZE when the peer has sent more than message_size, which ends the connection; ENOTCONN when
+    ///         the connection broke
+    [[nodiscard]] awaitable<std::size_t> receive(std::span<std::byte> into) { return do_receive(state_, into); }
 
 private:
     template <class, class>
     friend class basic_acceptor;
 
-    explicit basic_connection(std::shared_ptr<state> made) : state_(std::move(made)) { watch(state_); }
+    explicit basic_connection(shared_state made) : state_(std::move(made)) { watch(state_); }
+
+    // The coroutines have the state, and not this, which may be moved before they begin.
+
+    [[nodiscard]] static awaitable<void> do_send(shared_state self, std::span<const std::byte> message) {
+        if (message.size() > self->size)
+            raise({"ibv_post_send", EMSGSIZE, "longer than the connection's message_size"});
+        if (message.empty())
+            raise({"ibv_post_send", EINVAL, "an empty message"});
+        while (self->sending) // by a coroutine that was cancelled: its buffer is the one
+            static_cast<void>(co_await sent(self));
+        std::memcpy(self->buffer.data(), message.data(), message.size());
+        self->id.qp().post_send(self->slot(0, message.size()));
+        self->sending = true;
+        const wc done = co_await sent(self);
+        if (!done.ok())
+            raise({"ibv_post_send", ENOTCONN, to_string(done.status())});
+    }
+
+    [[nodiscard]] static awaitable<wc> sent(shared_state self) {
+        const wc done = co_await completion(self->send_events, self->send_cq);
+        self->sending = false;
+        co_return done;
+    }
+
+    [[nodiscard]] static awaitable<std::size_t> do_receive(shared_state self, std::span<std::byte> into) {
+        while (!self->received_all) {
+            const wc done = co_await completion(self->recv_events, self->recv_cq);
+            if (!done.ok()) {
+                self->received_all = true;
+                if (done.status() == wc_status::loc_len_err)
+                    raise({"ibv_post_recv", EMSGSIZE, "the peer's message is longer than message_size"});
+                if (done.status() != wc_status::wr_flush_err)
+                    raise({"ibv_post_recv", ENOTCONN, to_string(done.status())});
+                break;
+            }
+            const auto index = static_cast<std::size_t>(done.wr_id());
+            const std::size_t length = std::min<std::size_t>(into.size(), done.byte_len().value_or(0));
+            if (length != 0)
+                std::memcpy(into.data(), self->buffer.data() + self->size * (index + 1), length);
+            self->post_recv(self->id.qp(), index);
+            if (length != 0 || into.empty())
+                co_return length; // an empty message, of another program, is nothing
+        }
+        co_return 0;
+    }
 
     /// When the peer disconnects, so does this side: its posted receives then end.
-    static void watch(const std::shared_ptr<state>& self) {
+    static void watch(const shared_state& self) {
         self->events.async_get_cm_event(
             [weak = std::weak_ptr<state>(self)](typename Net::error_code failed, cm_event event) {
-                const std::shared_ptr<state> still = weak.lock();
-                if (failed || still == nullptr)
+                const shared_state still = weak.lock();
+                if (still == nullptr)
                     return;
-                const bool ended =
-                    event.type() == cm_event_type::disconnected || event.type() == cm_event_type::device_removal;
+                const cm_event_type type = event.type();
                 std::move(event).ack(); // before the id goes, with `still`
-                std::error_code ec;
-                if (ended)
-                    still->id.disconnect(ec);
+                if (failed || type == cm_event_type::disconnected || type == cm_event_type::device_removal)
+                    still->end();
                 else
                     watch(still);
             });
@@ -150,54 +224,113 @@ private:
         co_return done[0];
     }
 
-    std::shared_ptr<state> state_;
+    shared_state state_;
 };
 
-/// A listener whose accept() is a coroutine.
+/// A listener whose accept() is a coroutine. Move-only, as the I/O objects are: to one thread or strand at a time.
+/// Destroying one closes it; the connections that it has accepted are not touched.
 template <class Net, class Executor>
 class basic_acceptor {
     template <class T>
     using awaitable = typename Net::template awaitable<T, Executor>;
+    using connection = basic_connection<Net, Executor>;
+    using connection_state = detail::connection_state<Net, Executor>;
+
+    struct state {
+        state(const Executor& executor, const connection_options& options)
+            : events(executor), listener(events.next_layer()), with(options) {}
+
+        basic_event_channel<Net, Executor> events;
+        cm_id listener;
+        connection_options with;
+        // Accepted, and not yet established: one that is slow, or has gone, does not keep the others waiting.
+        std::unordered_map<cm_id_ref, std::shared_ptr<connection_state>> pending;
+    };
+    using shared_state = std::shared_ptr<state>;
 
 public:
-    /// Listens on an address of this machine. @throws error as cm_id::bind_addr and listen
-    basic_acceptor(const Executor& executor, const address& local, connection_options with = {}, int backlog = 128)
-        : events_(executor), listener_(events_.next_layer()), with_(with) {
-        listener_.bind_addr(local);
-        listener_.listen(backlog);
+    using executor_type = Executor;
+
+    /// Listens on an address of this machine. The handlers of its connections run on `executor`, too.
+    /// @throws error as cm_id::bind_addr and listen
+    basic_acceptor(const Executor& executor, const address& local, const connection_options& with = {},
+                   int backlog = 128)
+        : state_(std::make_shared<state>(executor, with)) {
+        state_->listener.bind_addr(local);
+        state_->listener.listen(backlog);
     }
+    template <context_of<Net> Context>
+    basic_acceptor(Context& context, const address& local, const connection_options& with = {}, int backlog = 128)
+        : basic_acceptor(Executor(context.get_executor()), local, with, backlog) {}
+
+    basic_acceptor(basic_acceptor&&) noexcept = default;
+    basic_acceptor& operator=(basic_acceptor&& other) noexcept {
+        basic_acceptor taken(std::move(other));
+        std::swap(state_, taken.state_);
+        return *this;
+    }
+    basic_acceptor(const basic_acceptor&) = delete;
+    basic_acceptor& operator=(const basic_acceptor&) = delete;
+    ~basic_acceptor() { close(); }
+
+    /// Stops listening. accept() under way ends with operation_aborted, and clients that wait are told no.
+    void close() noexcept {
+        if (state_ == nullptr)
+            return;
+        std::error_code ec;
+        state_->events.close();
+        state_->pending.clear();
+        state_->listener.close(ec);
+    }
+
+    [[nodiscard]] Executor get_executor() noexcept { return state_->events.get_executor(); }
 
     /// With the port that the kernel chose.
-    [[nodiscard]] address local_address() const noexcept { return listener_.local_address(); }
+    [[nodiscard]] address local_address() const noexcept { return state_->listener.local_address(); }
 
-    /// The next connection. @throws error; of a client that went away meanwhile, unexpected_event: go on accepting
-    [[nodiscard]] awaitable<basic_connection<Net, Executor>> accept() {
-        cm_id id;
-        {
-            cm_event request = co_await events_.async_get_cm_event(Net::template use_awaitable<Executor>());
-            if (request.type() != cm_event_type::connect_request)
-                raise_unexpected(request.snapshot(), cm_event_type::connect_request);
-            id = request.take_id();
-        }
-        if (!domain_ || domain_.context() != id.verbs())
-            domain_ = pd(context(id));
-        event_channel channel;
-        id.migrate(channel);
-        auto made = std::make_shared<connection_state<Net, Executor>>(events_.get_executor(), std::move(channel),
-                                                                      std::move(id), domain_, with_);
-        made->id.accept();
-        co_await basic_connection<Net, Executor>::expect(made->events, made->id, cm_event_type::established);
-        co_return basic_connection<Net, Executor>(std::move(made));
-    }
+    /// The next connection that is established. Clients that go away before they are do not end it, and slow ones do not
+    /// hold it up. Several may be under way.
+    /// @throws error where a client could not be given what it needs (EMFILE, ENOMEM; it was told no): go on accepting;
+    ///         unexpected_event for what happens to the listener (device_removal); the loop's system_error
+    [[nodiscard]] awaitable<connection> accept() { return do_accept(state_); }
 
-    /// accept() under way ends with operation_aborted.
-    void cancel() { events_.cancel(); }
+    /// accept() under way ends with operation_aborted. What it has begun with its clients, the next one goes on with.
+    void cancel() { state_->events.cancel(); }
 
 private:
-    basic_event_channel<Net, Executor> events_;
-    cm_id listener_;
-    connection_options with_;
-    pd domain_; // of the device of the last connection
+    [[nodiscard]] static awaitable<connection> do_accept(shared_state self) {
+        for (;;) {
+            cm_event event = co_await self->events.async_get_cm_event(Net::template use_awaitable<Executor>());
+            if (event.type() == cm_event_type::connect_request) {
+                answer(*self, event.take_id());
+                continue;
+            }
+            if (event.id() == self->listener)
+                raise_unexpected(event.snapshot(), cm_event_type::connect_request);
+            const cm_event_type type = event.type();
+            const auto found = self->pending.find(event.id());
+            std::move(event).ack(); // before the id goes, or moves
+            if (found == self->pending.end())
+                continue;
+            const std::shared_ptr<connection_state> made = std::move(found->second);
+            self->pending.erase(found);
+            if (type != cm_event_type::established)
+                continue;
+            made->id.migrate(made->events.next_layer());
+            co_return connection(made);
+        }
+    }
+
+    static void answer(state& self, cm_id id) {
+        const auto made = std::make_shared<connection_state>(
+            basic_event_channel<Net, Executor>(self.events.get_executor()), std::move(id), self.with);
+        std::error_code ec;
+        made->id.accept({}, ec); // fails when the client has gone
+        if (!ec)
+            self.pending.emplace(made->id, made);
+    }
+
+    shared_state state_;
 };
 
 } // namespace rdmaxx::inline v0::detail
