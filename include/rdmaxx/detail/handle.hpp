@@ -245,12 +245,15 @@ private:
         // Empty while C runs, so that a hook or callback that closes this owner again finds nothing.
         raw_type* raw = std::exchange(raw_, nullptr);
         block_type* b = std::exchange(block_, nullptr);
-        if (__atomic_load_n(&b->count, __ATOMIC_ACQUIRE) != 1) {
+        // To 0 in one step: a get in another thread must not pin a CQ whose end has begun (try_retain).
+        unsigned only_this = 1;
+        if (!__atomic_compare_exchange_n(&b->count, &only_this, 0U, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             detail::release(b);
             return {};
         }
         const status result = end_object<Traits>(b);
         if (result.failed() && result.value != EDEADLK) {
+            __atomic_store_n(&b->count, 1U, __ATOMIC_RELEASE);
             raw_ = raw;
             block_ = b;
         }
