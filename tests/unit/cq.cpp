@@ -515,3 +515,23 @@ TEST_CASE_METHOD(unit::test, "cq: request_notify arms for any, or for solicited 
     CHECK(!ec);
     CHECK(on.queue.try_request_notify() == 0);
 }
+
+TEST_CASE_METHOD(unit::test, "cq: once its end has begun no event pins it, be it by a destructor or by close()",
+                 "[cq]") {
+    told on;
+    detail::node* node = detail::passkey::block(on.queue);
+    const bool closes = GENERATE(false, true);
+    std::optional<bool> pinned;
+    fake::before("ibv_destroy_cq", [&] {
+        if (pinned)
+            return; // the other CQ
+        pinned = detail::try_retain(node);
+        if (*pinned)
+            detail::release(node);
+    });
+    if (closes)
+        on.queue.close();
+    else
+        on.queue = cq();
+    CHECK(pinned == false);
+}
