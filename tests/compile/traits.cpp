@@ -1,4 +1,5 @@
 // What the types promise to the compiler: sizes, copies, conversions, layouts. Compiling it is the test.
+#include <rdmaxx/cm/rsocket.hpp>
 #include <rdmaxx/rdmaxx.hpp>
 
 #include <concepts>
@@ -40,8 +41,11 @@ static_assert(is_ref<mr_ref, ibv_mr>());
 static_assert(is_ref<comp_channel_ref, ibv_comp_channel>());
 static_assert(is_ref<cq_ref, ibv_cq>());
 static_assert(is_ref<qp_ref, ibv_qp>());
+static_assert(is_ref<srq_ref, ibv_srq>());
+static_assert(is_ref<ah_ref, ibv_ah>());
 static_assert(is_ref<event_channel_ref, rdma_event_channel>());
 static_assert(is_ref<cm_id_ref, rdma_cm_id>());
+static_assert(is_ref<addrinfo_entry, rdma_addrinfo>());
 
 template <class Handle>
 concept hashable = requires(const Handle& handle) {
@@ -84,6 +88,8 @@ static_assert(is_owner_of<mr, mr_ref>());
 static_assert(is_owner_of<comp_channel, comp_channel_ref>());
 static_assert(is_owner_of<cq, cq_ref>());
 static_assert(is_owner_of<qp, qp_ref>());
+static_assert(is_owner_of<srq, srq_ref>());
+static_assert(is_owner_of<ah, ah_ref>());
 static_assert(is_owner_of<event_channel, event_channel_ref>());
 static_assert(is_owner_of<cm_id, cm_id_ref>());
 
@@ -96,7 +102,21 @@ static_assert(std::is_nothrow_constructible_v<event_channel, std::nullptr_t>);
 static_assert(!std::is_convertible_v<std::nullptr_t, event_channel>);
 
 // Lists are owners whose elements are refs.
-static_assert(is_owner<device_list>());
+static_assert(is_owner<device_list>() && is_owner<devices>() && is_owner<rdmaxx::addrinfo>());
+static_assert(std::same_as<decltype(*std::declval<device_list&>().begin()), device_ref>);
+static_assert(std::same_as<decltype(*std::declval<devices&>().begin()), context_ref>);
+static_assert(std::same_as<decltype(*std::declval<rdmaxx::addrinfo&>().begin()), addrinfo_entry>);
+
+// Owners that are more than their C object: a synchronous id is no cm_id, and a membership leaves its group.
+static_assert(is_owner<sync_id>() && is_owner<multicast_membership>());
+static_assert(!std::is_constructible_v<cm_id, sync_id> && !std::is_convertible_v<cm_id, sync_id>);
+static_assert(std::is_constructible_v<sync_id, cm_id> && !std::is_constructible_v<sync_id, cm_id&>);
+
+// An rsocket is a number.
+static_assert(!std::is_copy_constructible_v<rdmaxx::rsocket> && !std::is_copy_assignable_v<rdmaxx::rsocket>);
+static_assert(std::is_nothrow_move_constructible_v<rdmaxx::rsocket> &&
+              std::is_nothrow_move_assignable_v<rdmaxx::rsocket>);
+static_assert(!std::is_convertible_v<int, rdmaxx::rsocket> && !std::is_convertible_v<rdmaxx::rsocket&, int>);
 
 // Refs of one kind do not become refs of another, and neither do owners.
 static_assert(!std::is_constructible_v<pd_ref, cq_ref> && !std::is_constructible_v<pd_ref, cq&>);
@@ -123,6 +143,7 @@ constexpr bool is_event() {
 
 static_assert(is_event<cm_event>() && sizeof(cm_event) <= 2 * sizeof(void*));
 static_assert(is_event<cq_event>() && sizeof(cq_event) <= 3 * sizeof(void*));
+static_assert(is_event<async_event>() && sizeof(async_event) <= sizeof(ibv_async_event) + sizeof(void*));
 
 // Neither becomes the C event, nor is made from it, but by release() and adopt().
 static_assert(!std::is_constructible_v<rdma_cm_event*, cm_event&> && !std::is_constructible_v<void*, cm_event&>);
@@ -143,6 +164,7 @@ concept acked_as_rvalue = requires(Event&& event) {
 };
 static_assert(!acked_as_lvalue<cm_event> && acked_as_rvalue<cm_event>);
 static_assert(!acked_as_lvalue<cq_event> && acked_as_rvalue<cq_event>);
+static_assert(!acked_as_lvalue<async_event> && acked_as_rvalue<async_event>);
 
 // ---------------------------------------------------------------------------------------------------------------
 // Values with the C layout: a C program adopts the library one call at a time.

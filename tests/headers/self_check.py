@@ -46,7 +46,7 @@ FAULTS = [
     ("macros", "#define HELPER 1", "left defined: HELPER"),
     ("std", "#include <memory>", "includes <memory>"),
     ("std", "#    include <chrono>", "includes <chrono>"),
-    ("std", "#include \"some.inc\"", "by way of another header: mutex"),
+    ("std", "#include \"some.inc\"", "by way of another header"),
     ("symbols", "namespace rdmaxx { int strong() { return 1; } }", "strong or local"),
     ("symbols", "namespace rdmaxx { int counter = 0; }", "strong or local"),
     ("symbols", "namespace rdmaxx { static int here() { return 1; }\ninline int f() { return here(); } }", None),

@@ -3,6 +3,7 @@
 //
 // A ref ends nothing.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -24,5 +25,11 @@ void f(rdmaxx::context_ref context, rdmaxx::pd_ref pd, rdmaxx::mr_ref mr, rdmaxx
     id.close();                                 // bad
     static_cast<void>(std::move(id).release()); // bad
     delete qp;                                  // bad
+}
+
+void more(rdmaxx::srq_ref srq, rdmaxx::ah_ref ah, rdmaxx::device_ref device) {
+    srq.close();    // bad
+    ah.close();     // bad
+    device.close(); // bad
 }
 #endif

@@ -2,6 +2,7 @@
 //
 // An event is given back once: two objects for one event would give it back twice.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -35,6 +36,12 @@ void by_assignment(rdmaxx::event_channel& channel, rdmaxx::comp_channel& complet
     rdmaxx::cq_event completion = completions.get_cq_event();
     rdmaxx::cq_event other_completion;
     other_completion = completion; // bad
+}
+
+void asynchronous(rdmaxx::async_event event) {
+    rdmaxx::async_event copy = event; // bad
+    rdmaxx::async_event other;
+    other = event; // bad
 }
 
 void by_capture(rdmaxx::event_channel& channel) {

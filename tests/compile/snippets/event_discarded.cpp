@@ -4,6 +4,7 @@
 // A get whose event is dropped on the spot has lost what happened; for a connect_request it has rejected the
 // peer.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <chrono>
@@ -58,5 +59,18 @@ void cq_events(rdmaxx::comp_channel& completions) {
     completions.try_get_cq_event(ec);         // bad
     completions.get_cq_event_for(1s, ec);     // bad
     completions.get_cq_event_until(soon, ec); // bad
+}
+
+void async_events(rdmaxx::context& device) {
+    const auto soon = std::chrono::steady_clock::now() + 1s;
+    get_async_event(device);             // bad
+    try_get_async_event(device);         // bad
+    get_async_event_for(device, 1s);     // bad
+    get_async_event_until(device, soon); // bad
+    std::error_code ec;
+    get_async_event(device, ec);             // bad
+    try_get_async_event(device, ec);         // bad
+    get_async_event_for(device, 1s, ec);     // bad
+    get_async_event_until(device, soon, ec); // bad
 }
 #endif

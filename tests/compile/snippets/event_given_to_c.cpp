@@ -3,6 +3,7 @@
 //
 // The C ack takes the event away from under its owner, which would give it back a second time.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/cq_event.hpp>
 
 #include <utility>
@@ -23,5 +24,10 @@ void f(rdmaxx::cm_event event) {
 
 void completions(rdmaxx::cq_event event) {
     ::ibv_ack_cq_events(event, 1); // bad
+}
+
+void asynchronous(rdmaxx::async_event event) {
+    ::ibv_ack_async_event(event);  // bad
+    ::ibv_ack_async_event(&event); // bad
 }
 #endif

@@ -11,6 +11,7 @@
 //  - a lambda that was given the event by reference and acked it.
 // clang-tidy's bugprone-use-after-move sees some of these.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -100,6 +101,21 @@ void completion_used_after_ack(rdmaxx::comp_channel& completions) {
 }
 
 void completion_acked_twice(rdmaxx::cq_event event) {
+    std::move(event).ack();
+    std::move(event).ack(); // bad
+}
+
+void asynchronous_used_after_ack(rdmaxx::async_event event) {
+    std::move(event).ack();
+    static_cast<void>(event.type());     // bad
+    static_cast<void>(event.cq());       // bad
+    static_cast<void>(event.qp());       // bad
+    static_cast<void>(event.srq());      // bad
+    static_cast<void>(event.wq());       // bad
+    static_cast<void>(event.port_num()); // bad
+}
+
+void asynchronous_acked_twice(rdmaxx::async_event event) {
     std::move(event).ack();
     std::move(event).ack(); // bad
 }

@@ -15,13 +15,18 @@ void control(rdmaxx::cm_id& id, rdmaxx::cm_id_ref ref, const rdmaxx::qp_init_att
 }
 
 #ifdef MUST_NOT_COMPILE
-void f(rdmaxx::cm_id_ref id, rdmaxx::pd& pd, const rdmaxx::qp_init_attr& attr, rdmaxx::cm_event& event) {
+void f(rdmaxx::cm_id_ref id, rdmaxx::pd& pd, const rdmaxx::qp_init_attr& attr, rdmaxx::cm_event& event,
+       rdmaxx::event_channel& channel, const rdmaxx::address& group) {
     id.accept();              // bad
     id.reject();              // bad
     id.connect();             // bad
     id.create_qp(attr);       // bad
     id.create_qp(pd, attr);   // bad
     id.destroy_qp();          // bad
+    id.create_srq();          // bad
+    id.destroy_srq();         // bad
+    id.migrate(channel);      // bad
+    id.join_multicast(group); // bad
     event.request().accept(); // bad
     event.request().reject(); // bad
     event.id().connect();     // bad

@@ -2,7 +2,11 @@
 // selected deleted
 //
 // One owner for one object.
+#include <rdmaxx/cm/devices.hpp>
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/cm/rsocket.hpp>
+#include <rdmaxx/cm/sync_id.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -28,6 +32,17 @@ void constructed(rdmaxx::device_list& list, rdmaxx::context& context, rdmaxx::pd
     rdmaxx::qp qp2 = qp;                             // bad
     rdmaxx::event_channel channel2 = channel;        // bad
     rdmaxx::cm_id id2 = id;                          // bad
+}
+
+void more(rdmaxx::srq& srq, rdmaxx::ah& ah, rdmaxx::sync_id& sync, rdmaxx::multicast_membership& membership,
+          rdmaxx::devices& devices, rdmaxx::addrinfo& info, rdmaxx::rsocket& socket) {
+    rdmaxx::srq srq2 = srq;                                // bad
+    rdmaxx::ah ah2 = ah;                                   // bad
+    rdmaxx::sync_id sync2 = sync;                          // bad
+    rdmaxx::multicast_membership membership2 = membership; // bad
+    rdmaxx::devices devices2 = devices;                    // bad
+    rdmaxx::addrinfo info2 = info;                         // bad
+    rdmaxx::rsocket socket2 = socket;                      // bad
 }
 
 void assigned(rdmaxx::context& context, rdmaxx::pd& pd, rdmaxx::cm_id& id) {

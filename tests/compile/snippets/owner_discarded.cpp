@@ -3,6 +3,9 @@
 //
 // An owner that is made and dropped in one statement, and a C pointer that nobody destroys any more.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/cm/rsocket.hpp>
+#include <rdmaxx/cm/sync_id.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -27,6 +30,21 @@ void created(rdmaxx::device_ref which, rdmaxx::context& device, rdmaxx::pd& pd, 
     rdmaxx::qp::create(pd, attr, ec);                                // bad
     rdmaxx::event_channel::create(ec);                               // bad
     rdmaxx::cm_id::create(channel, rdmaxx::port_space::tcp, ec);     // bad
+}
+
+void more(rdmaxx::pd& pd, const ibv_ah_attr& ah, rdmaxx::sync_id& listener, rdmaxx::event_channel& channel,
+          rdmaxx::cm_id& id, const rdmaxx::address& group) {
+    std::error_code ec;
+    rdmaxx::srq::create(pd, {}, ec);                                     // bad
+    rdmaxx::ah::create(pd, ah, ec);                                      // bad
+    rdmaxx::sync_id::create(rdmaxx::port_space::tcp, ec);                // bad
+    listener.get_request();                                              // bad
+    listener.get_request(ec);                                            // bad
+    std::move(listener).migrate(channel);                                // bad
+    id.join_multicast(group);                                            // bad
+    id.join_multicast(group, nullptr, rdmaxx::mc_join::full_member, ec); // bad
+    rdmaxx::addrinfo::create("localhost", "7471", {}, ec);               // bad
+    rdmaxx::rsocket::create(AF_INET, SOCK_STREAM, 0, ec);                // bad
 }
 
 void adopted(rdmaxx::context& device, rdmaxx::pd& pd, rdmaxx::event_channel& channel, ibv_pd* raw_pd, ibv_mr* raw_mr,

@@ -3,6 +3,8 @@
 //
 // A C pointer becomes an owner by the name adopt, with what to pin, and in no other way.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/cm/sync_id.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 rdmaxx::pd control(ibv_pd* raw, rdmaxx::context& device) {
@@ -29,5 +31,11 @@ void explicitly(ibv_context* context, ibv_pd* pd, ibv_mr* mr, ibv_cq* cq, ibv_qp
     rdmaxx::qp qp_owner(qp);                      // bad
     rdmaxx::cm_id id_owner(id);                   // bad
     rdmaxx::event_channel channel_owner(channel); // bad
+}
+
+void more(ibv_srq* srq, ibv_ah* ah, rdma_cm_id* id) {
+    rdmaxx::srq srq_owner(srq);     // bad
+    rdmaxx::ah ah_owner(ah);        // bad
+    rdmaxx::sync_id sync_owner(id); // bad
 }
 #endif

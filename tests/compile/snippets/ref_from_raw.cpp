@@ -3,6 +3,7 @@
 //
 // A ref says that its object outlives it. Who makes one from a C pointer says so in writing.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 int takes(rdmaxx::cm_id_ref id);
@@ -24,5 +25,11 @@ void f(ibv_context* context, ibv_pd* pd, ibv_mr* mr, ibv_comp_channel* completio
     rdmaxx::event_channel_ref channel_ref = channel;        // bad
     rdmaxx::cm_id_ref id_ref = id;                          // bad
     takes(id);                                              // bad
+}
+
+void more(ibv_srq* srq, ibv_ah* ah, ibv_device* device) {
+    rdmaxx::srq_ref srq_ref = srq;          // bad
+    rdmaxx::ah_ref ah_ref = ah;             // bad
+    rdmaxx::device_ref device_ref = device; // bad
 }
 #endif

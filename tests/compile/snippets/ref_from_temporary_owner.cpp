@@ -2,6 +2,7 @@
 //
 // The ref of an owner that is gone at the end of the statement.
 #include <rdmaxx/cm/event_channel.hpp>
+#include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #include <utility>
@@ -26,5 +27,11 @@ void f(rdmaxx::device_ref which, rdmaxx::context& device, rdmaxx::event_channel&
     rdmaxx::qp_ref qp = std::move(owned_qp);                           // bad
     rdmaxx::cm_id_ref id = rdmaxx::cm_id(events);                      // bad
     rdmaxx::event_channel_ref event_channel = rdmaxx::event_channel(); // bad
+}
+
+void datagram(rdmaxx::pd& pd, const ibv_ah_attr& attr, const rdmaxx::sge& piece) {
+    rdmaxx::srq_ref srq = rdmaxx::srq(pd);                                // bad
+    rdmaxx::ah_ref ah = rdmaxx::ah(pd, attr);                             // bad
+    rdmaxx::send_wr::send(piece).to(rdmaxx::ah(pd, attr), 1, 0x11111111); // bad
 }
 #endif
