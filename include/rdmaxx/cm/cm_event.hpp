@@ -18,12 +18,12 @@ namespace detail {
 /// A datagram id's events have the datagram half of the C union. For a request ask the listener: the new id may be
 /// taken and gone, while the listener cannot end before the event.
 [[nodiscard]] inline bool is_datagram(const rdma_cm_event& event) noexcept {
-    const rdma_cm_id* pinned = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
+    const rdma_cm_id* pinned = type_of(event) == cm_event_type::connect_request ? event.listen_id : event.id;
     return pinned != nullptr && pinned->qp_type == IBV_QPT_UD;
 }
 
 [[nodiscard]] inline std::error_code code_of(const rdma_cm_event& event) noexcept {
-    const auto type = static_cast<cm_event_type>(event.event);
+    const cm_event_type type = type_of(event);
     if (event.status == 0 || type == cm_event_type::user)
         return {};
     if (event.status < 0)
@@ -47,7 +47,7 @@ namespace detail {
     const auto ud = [&]() noexcept {
         return view(event.param.ud.private_data, event.param.ud.private_data_len);
     };
-    switch (static_cast<cm_event_type>(event.event)) {
+    switch (type_of(event)) {
     case cm_event_type::connect_request:
     case cm_event_type::established:
     case cm_event_type::unreachable:
@@ -69,8 +69,8 @@ public:
     cm_event_snapshot() noexcept = default;
 
     explicit cm_event_snapshot(const rdma_cm_event& event) noexcept
-        : type_(static_cast<cm_event_type>(event.event)), status_(event.status), code_(detail::code_of(event)),
-          id_(event.id), listen_id_(type_ == cm_event_type::connect_request ? event.listen_id : nullptr) {
+        : type_(detail::type_of(event)), status_(event.status), code_(detail::code_of(event)), id_(event.id),
+          listen_id_(type_ == cm_event_type::connect_request ? event.listen_id : nullptr) {
         const std::span<const std::byte> data = detail::private_data_of(event);
         size_ = static_cast<std::uint16_t>(data.size());
         if (!data.empty())
@@ -177,7 +177,7 @@ public:
 
     /// What happened; none for an empty event. A value that this version does not know is passed through.
     [[nodiscard]] cm_event_type type() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        return raw_ != nullptr ? static_cast<cm_event_type>(raw_->event) : cm_event_type::none;
+        return raw_ != nullptr ? detail::type_of(*raw_) : cm_event_type::none;
     }
 
     /// As C has it: 0, a negative errno, or a number of the transport's. See code().
@@ -292,11 +292,11 @@ private:
     friend class event_channel;
 
     [[nodiscard]] bool owns_request() const noexcept {
-        return raw_ != nullptr && raw_->event == RDMA_CM_EVENT_CONNECT_REQUEST && !record_->id_taken;
+        return raw_ != nullptr && detail::type_of(*raw_) == cm_event_type::connect_request && !record_->id_taken;
     }
 
     [[nodiscard]] detail::status do_take_id(cm_id& out) noexcept {
-        if (raw_ == nullptr || raw_->event != RDMA_CM_EVENT_CONNECT_REQUEST)
+        if (raw_ == nullptr || detail::type_of(*raw_) != cm_event_type::connect_request)
             return {"take_id", EINVAL, "only a connect_request brings a new id"};
         if (record_->id_taken)
             return {"take_id", EINVAL, "the new id was taken already"};
@@ -307,7 +307,7 @@ private:
     }
 
     [[nodiscard]] detail::status has_conn_param() const noexcept {
-        switch (raw_ != nullptr ? static_cast<cm_event_type>(raw_->event) : cm_event_type::none) {
+        switch (raw_ != nullptr ? detail::type_of(*raw_) : cm_event_type::none) {
         case cm_event_type::connect_request:
         case cm_event_type::connect_response:
         case cm_event_type::established:
@@ -320,7 +320,7 @@ private:
     }
 
     [[nodiscard]] detail::status has_ud_param() const noexcept {
-        switch (raw_ != nullptr ? static_cast<cm_event_type>(raw_->event) : cm_event_type::none) {
+        switch (raw_ != nullptr ? detail::type_of(*raw_) : cm_event_type::none) {
         case cm_event_type::connect_request:
         case cm_event_type::established:
         case cm_event_type::multicast_join:

@@ -4,6 +4,8 @@
 
 #include <rdmaxx/detail/cm_api.hpp>
 
+#include <cstring>
+
 namespace rdmaxx::inline v0 {
 
 /// What happened. The values are those of the C enum, by number where older headers lack the name.
@@ -59,6 +61,17 @@ enum class cm_event_type : int {
     return "unknown";
 }
 
+namespace detail {
+
+/// Read as a number: that of a newer library is none of the C enum's values here, and must not be loaded as one.
+[[nodiscard]] inline cm_event_type type_of(const rdma_cm_event& event) noexcept {
+    int number = 0;
+    static_assert(sizeof number == sizeof event.event);
+    std::memcpy(&number, &event.event, sizeof number);
+    return static_cast<cm_event_type>(number);
+}
+
+} // namespace detail
 } // namespace rdmaxx::inline v0
 
 #endif

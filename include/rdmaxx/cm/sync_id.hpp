@@ -244,13 +244,13 @@ private:
     [[nodiscard]] detail::status finish(const detail::status& called, cm_event_type expected) const noexcept {
         const rdma_cm_event* event = native_handle()->event;
         if (called.failed()) {
-            if (*called.cause == '\0' && event != nullptr && event->event == RDMA_CM_EVENT_REJECTED &&
+            if (*called.cause == '\0' && event != nullptr && detail::type_of(*event) == cm_event_type::rejected &&
                 event->status > 0)
                 return {called.call, event->status, "", &reject_category()};
             // rdma-core before 35 leaves a negative errno.
             return {called.call, called.value < 0 ? -called.value : called.value, called.cause, called.category};
         }
-        if (event == nullptr || static_cast<cm_event_type>(event->event) != expected)
+        if (event == nullptr || detail::type_of(*event) != expected)
             return {called.call, EPROTO, "another event came than the answer: see last_event()"};
         return {};
     }
@@ -281,7 +281,7 @@ private:
         const detail::status result = do_disconnect_once();
         const rdma_cm_event* event = native_handle()->event;
         // The peer's disconnected event came earlier, when the id was asynchronous: only this one is left.
-        if (!result.failed() && event != nullptr && event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT)
+        if (!result.failed() && event != nullptr && detail::type_of(*event) == cm_event_type::timewait_exit)
             return {};
         return finish(result, cm_event_type::disconnected);
     }
@@ -306,7 +306,7 @@ private:
     /// Where the child's queue pair could not be made, nobody but the listener's event knows the child.
     [[nodiscard]] detail::status failed_request(const detail::status& result) noexcept {
         rdma_cm_event* event = native_handle()->event;
-        if (event == nullptr || event->event != RDMA_CM_EVENT_CONNECT_REQUEST || event->status != 0)
+        if (event == nullptr || detail::type_of(*event) != cm_event_type::connect_request || event->status != 0)
             return finish(result, cm_event_type::connect_request);
         detail::destroy_request(event->id);
         return result;

@@ -105,19 +105,19 @@ inline void destroy_request(rdma_cm_id* id) noexcept {
 
 /// Acks an event that no user will see, since its id is being destroyed.
 inline void swallow(rdma_cm_event* event) noexcept {
-    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+    if (type_of(*event) == cm_event_type::connect_request)
         destroy_request(event->id);
     ::rdma_ack_cm_event(event);
 }
 
 /// The listener for a request, whose new id is free of it; else the id.
 [[nodiscard]] inline const rdma_cm_id* pinned_by(const rdma_cm_event& event) noexcept {
-    return event.event == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listen_id : event.id;
+    return type_of(event) == cm_event_type::connect_request ? event.listen_id : event.id;
 }
 
 [[nodiscard]] inline event_record& enter(channel_block& channel, const rdma_cm_event& event) noexcept
     RDMAXX_REQUIRES(channel.events.lock) {
-    const auto type = static_cast<cm_event_type>(event.event);
+    const cm_event_type type = type_of(event);
     event_record& record = channel.events.enter(channel, pinned_by(event), to_string(type));
     record.grouped = type == cm_event_type::multicast_join || type == cm_event_type::multicast_error;
     record.group = record.grouped ? event.param.ud.private_data : nullptr;
@@ -167,7 +167,7 @@ inline void end_event(rdma_cm_event* event, event_record* record, bool ack) noex
     auto& channel = *static_cast<channel_block*>(record->source);
     // After fork the lock may be held by a thread that does not exist here, and the event is the parent's.
     if (!channel.foreign_process()) {
-        if (ack && event->event == RDMA_CM_EVENT_CONNECT_REQUEST && !record->id_taken)
+        if (ack && type_of(*event) == cm_event_type::connect_request && !record->id_taken)
             destroy_request(event->id);
         const mutex_guard guard(channel.events.lock);
         if (ack)

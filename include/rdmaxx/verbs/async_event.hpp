@@ -11,6 +11,7 @@
 #include <rdmaxx/verbs/qp.hpp>
 #include <rdmaxx/verbs/srq.hpp>
 
+#include <cstring>
 #include <utility>
 
 namespace rdmaxx::inline v0 {
@@ -101,9 +102,17 @@ enum class async_subject { device, port, cq, qp, srq, wq };
     }
 }
 
+/// Read as a number: that of a newer library is none of the C enum's values here, and must not be loaded as one.
+[[nodiscard]] inline async_event_type type_of(const ibv_async_event& event) noexcept {
+    int number = 0;
+    static_assert(sizeof number == sizeof event.event_type);
+    std::memcpy(&number, &event.event_type, sizeof number);
+    return static_cast<async_event_type>(number);
+}
+
 /// The address whose destroy waits for the ack; null for events of ports and of the device.
 [[nodiscard]] inline const void* pinned_by(const ibv_async_event& event) noexcept {
-    switch (subject_of(static_cast<async_event_type>(event.event_type))) {
+    switch (subject_of(type_of(event))) {
     case async_subject::cq: return event.element.cq;
     case async_subject::qp: return event.element.qp;
     case async_subject::srq: return event.element.srq;
@@ -144,7 +153,7 @@ public:
 
     /// What happened; none for an empty event. A value that this version does not know is passed through.
     [[nodiscard]] async_event_type type() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        return record_ != nullptr ? static_cast<async_event_type>(raw_.event_type) : async_event_type::none;
+        return record_ != nullptr ? detail::type_of(raw_) : async_event_type::none;
     }
 
     // ---- The one that the type has; the others are empty, and port_num() is 0.
@@ -170,7 +179,7 @@ private:
     friend struct detail::async_access;
 
     [[nodiscard]] bool is(detail::async_subject subject) const noexcept {
-        return record_ != nullptr && detail::subject_of(static_cast<async_event_type>(raw_.event_type)) == subject;
+        return record_ != nullptr && detail::subject_of(detail::type_of(raw_)) == subject;
     }
 
     void end() noexcept {
@@ -236,7 +245,7 @@ private:
                 ::ibv_ack_async_event(&event.raw_);
                 continue;
             }
-            event.record_ = &b.events.enter(b, pinned, to_string(static_cast<async_event_type>(event.raw_.event_type)));
+            event.record_ = &b.events.enter(b, pinned, to_string(type_of(event.raw_)));
             return {};
         }
     }
