@@ -101,16 +101,16 @@ struct passkey {
     return error == EIO;
 }
 
-/// Ends the C object of a block. On success the block is gone as well; on failure it stays, with its parents.
-/// EDEADLK says that the object was given up: see hang_action::leak.
+/// Ends the C object of a block. On success the block is gone as well, and `b` null; on failure it stays, with its
+/// parents. EDEADLK says that the object was given up: see hang_action::leak.
 template <class Traits>
-[[nodiscard]] status end_object(typename Traits::block* b) noexcept {
+[[nodiscard]] status end_object(typename Traits::block*& b) noexcept {
     if (b->raw != nullptr && !b->foreign_process()) {
         const status result = Traits::destroy(*b);
         if (result.failed() && !already_gone(result.value))
             return result;
     }
-    delete b;
+    delete std::exchange(b, nullptr);
     return {};
 }
 
@@ -168,13 +168,7 @@ public:
     }
 
     /// Ends the object; a failure goes to the destroy-failure hook. errno is kept.
-    ~owner() {
-        if (block_ == nullptr)
-            return;
-        const errno_guard guard;
-        raw_ = nullptr;
-        detail::release(std::exchange(block_, nullptr));
-    }
+    ~owner();
 
     [[nodiscard]] raw_type* native_handle() const noexcept { return raw_; }
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
@@ -252,7 +246,7 @@ private:
             return {};
         }
         const status result = end_object<Traits>(b);
-        if (result.failed() && result.value != EDEADLK) {
+        if (b != nullptr && result.value != EDEADLK) {
             __atomic_store_n(&b->count, 1U, __ATOMIC_RELEASE);
             raw_ = raw;
             block_ = b;
@@ -263,6 +257,23 @@ private:
     raw_type* raw_ = nullptr;
     block_type* block_ = nullptr;
 };
+
+// GCC warns users of an empty std::optional<owner>, as if that were destroyed (GCC bug 80635).
+#if defined(__GNUC__) && !defined(__clang__)
+#    pragma GCC diagnostic push
+#    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+template <class Traits>
+owner<Traits>::~owner() {
+    if (block_ == nullptr)
+        return;
+    const errno_guard guard;
+    raw_ = nullptr;
+    detail::release(std::exchange(block_, nullptr));
+}
+#if defined(__GNUC__) && !defined(__clang__)
+#    pragma GCC diagnostic pop
+#endif
 
 /// What a child is made from: an owner, which is pinned, or a ref, which is not and must outlive the child.
 template <class Raw>
