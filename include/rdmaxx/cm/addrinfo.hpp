@@ -118,7 +118,8 @@ public:
 /// Addresses of a name and a service: a range of addrinfo_entry, in the order in which to try them. The first may be of
 /// any family (AF_IB where the machine has it): choose by family().
 ///
-/// Blocks: asks the name service. C calls: rdma_getaddrinfo(3), rdma_freeaddrinfo(3).
+/// Blocks: asks the name service. Any number of threads may read one. C calls: rdma_getaddrinfo(3),
+/// rdma_freeaddrinfo(3).
 class addrinfo : public detail::owner<detail::addrinfo_traits> {
 public:
     class iterator {

@@ -26,7 +26,8 @@ struct devices_traits {
 
 /// A context for every RDMA device, as ids will have them (cm_id::verbs): a range of context_ref, valid as long as
 /// this.
-/// Opens every device of the machine: about a millisecond. For the device of one id see context(id).
+/// Opens every device of the machine: about a millisecond. For the device of one id see context(id). Any number of
+/// threads may read one list.
 class devices : public detail::pointer_list<detail::devices_traits, context_ref> {
 public:
     /// @throws error ENODEV where there is no RDMA device, ENOMEM

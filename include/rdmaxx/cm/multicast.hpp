@@ -22,6 +22,8 @@ enum class mc_join : std::uint32_t {
 ///
 /// Once multicast_join has come, its cm_event::ud_param() has what sends to the group need: address handle attributes,
 /// queue pair number and Q_Key. Leaving waits for the acks of the group's events: an event ends before its membership.
+///
+/// Distinct memberships may be used concurrently, also of one id, and while another thread gets from the channel.
 /// C call: rdma_leave_multicast(3), with the very bytes that were joined with.
 class multicast_membership : public detail::owner<detail::multicast_traits> {
 public:

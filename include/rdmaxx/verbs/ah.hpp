@@ -33,7 +33,7 @@ public:
 ///     const cm_event joined = channel.expect(id, cm_event_type::multicast_join);
 ///     const ah group(pd, joined.ud_param().ah_attr);
 ///
-/// C calls: ibv_create_ah(3), ibv_destroy_ah(3). System calls on some devices.
+/// C calls: ibv_create_ah(3), ibv_destroy_ah(3). System calls on some devices. Any number of threads may post with one.
 class ah : public detail::owner<detail::ah_traits> {
 public:
     ah() noexcept = default;

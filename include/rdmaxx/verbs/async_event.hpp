@@ -128,6 +128,8 @@ enum class async_subject { device, port, cq, qp, srq, wq };
 ///
 /// The object that it is about cannot be destroyed before the ack: copy what is needed, ack, and take locks afterwards.
 /// A destroy that waits for it is reported to the hang hook, if the object was made from owners.
+///
+/// One event may be used by one thread at a time, and acked by another one than the one that got it.
 class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) async_event {
 public:
     /// Empty.

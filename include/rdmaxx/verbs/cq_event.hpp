@@ -14,6 +14,8 @@ namespace rdmaxx::inline v0 {
 ///
 /// It knows its CQ and keeps it: a CQ whose owner is gone ends with the last of its events. Each ack takes a lock
 /// inside libibverbs, so events of one CQ can be merged and acked together.
+///
+/// One event may be used by one thread at a time, and acked by another one than the one that got it.
 class [[nodiscard]] RDMAXX_CONSUMABLE(unknown) cq_event {
 public:
     cq_event() noexcept RDMAXX_RETURN_TYPESTATE(unknown) {}

@@ -53,7 +53,7 @@ struct device_list_traits {
 /// The RDMA devices of this machine at the time of the call: a range of device_ref. No devices is an empty list, not an
 /// error. The elements are valid as long as the list; a context keeps its own device.
 ///
-/// C calls: ibv_get_device_list(3), ibv_free_device_list(3). Thread-safe for reading.
+/// C calls: ibv_get_device_list(3), ibv_free_device_list(3). Any number of threads may read one list.
 class device_list : public detail::pointer_list<detail::device_list_traits, device_ref> {
 public:
     /// Asks for the devices. System call.
