@@ -127,6 +127,7 @@ struct send_wr : ibv_send_wr {
 private:
     send_wr(ibv_wr_opcode operation, std::span<const sge> sges) noexcept : ibv_send_wr{} {
         opcode = operation;
+        send_flags = 0; // as it is: clang's analyzer does not see what a base is initialized with
         sg_list = const_cast<sge*>(sges.data()); // C does not write there
         num_sge = static_cast<int>(sges.size());
     }
