@@ -485,17 +485,42 @@ TEST_CASE_METHOD(fixture, "create_qp on a PD of one's own gives the id's PD back
     CHECK(id.qp().pd() == librarys);
 }
 
-TEST_CASE_METHOD(fixture, "127.0.0.1 leads to no RDMA device: addr_error ENODEV, or the device of a real interface",
-                 "[connection]") {
+TEST_CASE_METHOD(fixture, "127.0.0.1 leads to a device and no further: ENODEV for the route", "[connection]") {
     rdmaxx::event_channel channel;
-    const rdmaxx::cm_id id(channel);
-    std::error_code ec;
-    id.bind_addr(rdmaxx::address("127.0.0.1", 0), ec);
-    CHECK_FALSE(ec); // rdma_cm has the loopback as an address without a device
-    CHECK_FALSE(id.verbs());
+    const rdmaxx::cm_id listener(channel);
+    listener.bind_addr(rdmaxx::address("127.0.0.1", 0)); // an address that no device has is none of its own
+    CHECK_FALSE(listener.verbs());
+    listener.listen();
 
-    const rdmaxx::cm_id connecting(channel);
-    connecting.resolve_addr(rdmaxx::address("127.0.0.1", 7), 500ms);
-    const rdmaxx::cm_event_snapshot answer = next(channel);
-    CHECK(answer.to_string() == "addr_resolved");
+    // The kernel takes whichever device is active, and finds no interface for the address when it comes to the route.
+    const rdmaxx::cm_id id(channel);
+    id.resolve_addr(listener.local_address(), 500ms);
+    CHECK(next(channel).to_string() == "addr_resolved");
+    CHECK(id.verbs());
+    std::error_code ec;
+    id.resolve_route(500ms, ec);
+    CHECK(ec == std::errc::no_such_device);
+}
+
+TEST_CASE_METHOD(fixture, "a neighbour that changes makes an established id unreachable, and does not end it",
+                 "[connection]") {
+    if (!in_vm()) {
+        WARN("skipped: changes the machine's neighbours");
+        return;
+    }
+    connection c;
+    // Since Linux 6.0 any id whose neighbour changes is told so, whatever its state.
+    const std::string neighbour = variable("RIG_ADDR4") + " dev " + variable("RIG_NETDEV");
+    const auto run = [](const std::string& command) {
+        return std::system(command.c_str());
+    }; // NOLINT(concurrency-mt-unsafe)
+    REQUIRE(run("ip neigh replace " + neighbour + " lladdr 02:00:00:00:00:99") == 0);
+    const rdmaxx::cm_event_snapshot event = next(c.channel);
+    CHECK(event.to_string() == "unreachable: " + std::make_error_code(std::errc::timed_out).message());
+    REQUIRE(run("ip neigh del " + neighbour) == 0);
+    c.server.qp.post_recv(c.server.mr);
+    c.client.qp.post_send(c.client.mr);
+    CHECK(c.server.next_ok().is_recv());
+    c.client.id.disconnect();
+    CHECK(next(c.local.channel).type() == cm_event_type::disconnected);
 }

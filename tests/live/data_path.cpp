@@ -540,8 +540,7 @@ TEST_CASE_METHOD(fixture, "drain gives up at its deadline with ETIMEDOUT, and ca
     CHECK(flushed == 5);
 }
 
-TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: each request completes once",
-                 "[data][tsan]") {
+TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: each request completes once", "[data]") {
     options how;
     how.depth = 64;
     connection c(how);
