@@ -31,5 +31,9 @@ need_packages() {
 build_packages=(g++ meson ninja-build pkg-config librdmacm-dev libibverbs-dev)
 # shellcheck disable=SC2034
 rig_packages=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils ibverbs-providers)
+# Boost.Asio from 1.77 on, of which Debian 12 has a package beside its default.
+boost_package=libboost-dev
+! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || boost_package=libboost1.81-dev
 # shellcheck disable=SC2034
-test_packages=(catch2 clang clang-format clang-tidy valgrind shellcheck python3 rdmacm-utils ibverbs-utils cmake git)
+test_packages=(catch2 clang clang-format clang-tidy valgrind shellcheck python3 rdmacm-utils ibverbs-utils cmake git
+    libasio-dev "$boost_package")
