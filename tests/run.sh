@@ -35,7 +35,7 @@ need_packages "${build_packages[@]}" "${test_packages[@]}"
 build=${BUILD_DIR:-build/tests}
 step "Building in $build"
 mkdir -p "$build"
-[[ -f $build/build.ninja ]] || meson setup "$build" -Dtests=enabled >"$build/setup.log" 2>&1 ||
+[[ -f $build/build.ninja ]] || meson setup "$build" -Dtests=enabled --buildtype=debug >"$build/setup.log" 2>&1 ||
     { cat "$build/setup.log"; exit 1; }
 ninja -C "$build" | tail -n 1
 
