@@ -188,6 +188,7 @@ int cm_attach(device_object& dev, ibv_context*& verbs, ibv_pd*& pd) {
         if (dev.removed)
             return ENODEV;
         hold(dev);
+        ++dev.cm_ids; // from here on: the end of another id must not end the PD meanwhile
         c = dev.c;
         verbs = dev.cm_context == nullptr ? nullptr : dev.cm_context->c;
         pd = dev.cm_pd;
@@ -197,23 +198,26 @@ int cm_attach(device_object& dev, ibv_context*& verbs, ibv_pd*& pd) {
         error = errno;
     if (error == 0 && pd == nullptr && (pd = ibv_alloc_pd(verbs)) == nullptr)
         error = errno;
-    section lock;
-    let_go(dev);
-    if (verbs != nullptr)
-        find_any(verbs)->internal = true;
-    if (pd != nullptr)
-        find_any(pd)->internal = true;
-    // Another thread may have come first; what it made counts.
-    if (dev.cm_context == nullptr && verbs != nullptr)
-        dev.cm_context = context_of(verbs);
-    if (error != 0)
-        return error;
-    if (dev.cm_pd == nullptr)
-        dev.cm_pd = pd;
-    verbs = dev.cm_context->c;
-    pd = dev.cm_pd;
-    ++dev.cm_ids;
-    return 0;
+    {
+        section lock;
+        let_go(dev);
+        if (verbs != nullptr)
+            find_any(verbs)->internal = true;
+        if (pd != nullptr)
+            find_any(pd)->internal = true;
+        // Another thread may have come first; what it made counts.
+        if (dev.cm_context == nullptr && verbs != nullptr)
+            dev.cm_context = context_of(verbs);
+        if (error == 0) {
+            if (dev.cm_pd == nullptr)
+                dev.cm_pd = pd;
+            verbs = dev.cm_context->c;
+            pd = dev.cm_pd;
+            return 0;
+        }
+    }
+    cm_detach(dev);
+    return error;
 }
 
 void cm_detach(device_object& dev) {
