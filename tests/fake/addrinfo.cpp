@@ -86,6 +86,21 @@ int look_up(const char* node, const char* service, const rdma_addrinfo* hints, r
 }
 
 } // namespace
+
+void free_addrinfo(const char* call, rdma_addrinfo* list) {
+    std::vector<block> parts;
+    {
+        section lock;
+        auto* o = expect<addrinfo_object>(call, "address list", list);
+        if (o == nullptr)
+            return;
+        parts = o->parts;
+        bury(*o);
+    }
+    for (const block& b : parts)
+        drop_block(b);
+}
+
 } // namespace fake::detail
 
 using namespace fake::detail;
@@ -109,28 +124,46 @@ int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo*
 
 void rdma_freeaddrinfo(rdma_addrinfo* res) {
     c_call call("rdma_freeaddrinfo", res, returns::nothing);
-    if (res == nullptr)
-        return;
-    std::vector<block> parts;
-    {
-        section lock;
-        auto* o = expect<addrinfo_object>(call.name(), "address list", res);
-        if (o == nullptr)
-            return;
-        parts = o->parts;
-        bury(*o);
-    }
-    for (const block& b : parts)
-        drop_block(b);
+    if (res != nullptr)
+        free_addrinfo(call.name(), res);
 }
 
 #ifdef RAI_DNS // rdma-core 60 and later
-int rdma_resolve_addrinfo(rdma_cm_id* id, const char*, const char*, const rdma_addrinfo*) {
-    return int_call("rdma_resolve_addrinfo", id, returns::minus_one, [](c_call&) { return ENOSYS; });
+int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const char* service, const rdma_addrinfo* hints) {
+    return int_call("rdma_resolve_addrinfo", id, returns::minus_one, [&](c_call& call) {
+        {
+            section lock;
+            const auto* o = expect<id_object>(call.name(), "id", id);
+            if (o == nullptr)
+                return EINVAL;
+            if (o->resolved != nullptr)
+                return EBUSY; // until it is queried
+        }
+        rdma_addrinfo* list = nullptr;
+        int error = 0;
+        const int failed = look_up(node, service, hints, list, error);
+        {
+            section lock;
+            if (failed == 0)
+                find<id_object>(id)->resolved = list;
+        }
+        if (failed == 0)
+            fake::push_event({.type = RDMA_CM_EVENT_ADDRINFO_RESOLVED, .id = id});
+        else
+            fake::push_event({.type = RDMA_CM_EVENT_ADDRINFO_ERROR, .id = id, .status = error != 0 ? error : EINVAL});
+        return 0;
+    });
 }
 
-int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo**) {
-    return int_call("rdma_query_addrinfo", id, returns::minus_one, [](c_call&) { return ENOENT; });
+int rdma_query_addrinfo(rdma_cm_id* id, rdma_addrinfo** info) {
+    return int_call("rdma_query_addrinfo", id, returns::minus_one, [&](c_call& call) {
+        section lock;
+        auto* o = expect<id_object>(call.name(), "id", id);
+        if (o == nullptr)
+            return EINVAL;
+        *info = std::exchange(o->resolved, nullptr);
+        return *info == nullptr ? ENOENT : 0;
+    });
 }
 
 int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, std::uint64_t arg) {

@@ -918,6 +918,7 @@ int rdma_destroy_id(rdma_cm_id* id) {
             rdma_ack_cm_event(kept);
         device_object* dev = nullptr;
         rdma_event_channel* own_channel = nullptr;
+        rdma_addrinfo* resolved = nullptr;
         {
             section lock;
             auto& o = record(id);
@@ -930,11 +931,14 @@ int rdma_destroy_id(rdma_cm_id* id) {
             if (o.sync)
                 own_channel = o.channel->c;
             std::free(o.path);
+            resolved = o.resolved;
             happens_after_at_end(acks_of(id));
             bury(o);
         }
         if (dev != nullptr)
             cm_detach(*dev);
+        if (resolved != nullptr)
+            free_addrinfo(call.name(), resolved);
         if (own_channel != nullptr)
             rdma_destroy_event_channel(own_channel);
         return 0;

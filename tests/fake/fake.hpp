@@ -6,6 +6,8 @@
 // wait (but not for ever), and reports what would crash, hang or corrupt memory there (see on_failure).
 //
 // Everything here may be called from any thread. No lock is held while a hook or the failure handler runs.
+// Under TSan neither the C calls nor these functions order threads, except where the libraries do: an event
+// comes after what caused it, a destroy after the acks that it waited for, a completion after its post.
 #pragma once
 
 #include <chrono>
@@ -15,7 +17,6 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -103,22 +104,23 @@ struct settings {
     // Memory of a destroyed object or acked event is handed out again at once, as malloc likes to do.
     // Otherwise it stays poisoned for a while (ASan and TSan watch it themselves).
     bool reuse_addresses = false;
-    // Posts and polls do not run: work requests pile up until the test completes or flushes them.
+    // What is posted is not executed: it piles up until run_posted(), or a flush.
     bool hold_data_path = false;
 };
 // The settings in force; change them between the calls of a test, before its threads start.
 settings& set();
 device_limits& limits();
 
-// The devices that exist from now on (two were: fake0 alone is the default). An empty list is a machine
-// without devices: rdma_create_event_channel and its kin give ENODEV.
+// The devices that exist from now on, at the start of a test fake0 alone. An empty list is a machine without
+// devices: rdma_create_event_channel and its kin give ENODEV.
 void devices(std::vector<device> list);
-// A device in this list is gone: its ids get DEVICE_REMOVAL, and it is listed no more.
+// One of them is gone: its ids get DEVICE_REMOVAL, and it is listed no more.
 void remove_device(std::string_view name);
 
 // With it on, one process plays both ends: resolve_addr, resolve_route, connect, accept, reject, disconnect,
-// join and destroy queue the events that the kernel would. Note that the passive side's ESTABLISHED is
-// queued by the get of the active side, as in librdmacm.
+// join and destroy queue the events that the kernel would, and what an id's state forbids is EINVAL. Note that
+// the passive side's ESTABLISHED is queued by the get of the active side, as in librdmacm. TIMEWAIT_EXIT does
+// not come by itself. Off: the calls succeed, and nothing comes but what is pushed.
 void auto_connect(bool on = true);
 // In that mode: nobody answers at this address (ADDR_ERROR, -ETIMEDOUT).
 void unreachable(std::string_view address);
@@ -140,6 +142,8 @@ enum class private_data_form {
     pointer_without_length // not null, but the length byte says 0
 };
 
+// What get does to the id happens here too: ADDR_RESOLVED binds it to a device, REJECTED moves its QP to the
+// error state, and CONNECT_RESPONSE moves the QP to RTS and arrives as ESTABLISHED (with a QP on the id).
 struct cm_event {
     int type = RDMA_CM_EVENT_ADDR_RESOLVED; // an int: types that these headers do not know can come
     rdma_cm_id* id = nullptr;               // CONNECT_REQUEST: stays null, get makes the new id
@@ -231,7 +235,7 @@ void clear_log();
 [[nodiscard]] std::size_t successes(std::string_view name);
 // The names appear in the log in this order, others between them or not.
 [[nodiscard]] bool in_order(std::initializer_list<std::string_view> names);
-// Until the call was entered so often (it may still run). False on time-out.
+// Until the call was entered so often (it may still run). False on time-out. Orders nothing for TSan.
 bool wait_for_call(std::string_view name, std::size_t times = 1,
                    std::chrono::milliseconds limit = std::chrono::milliseconds{5000});
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <span>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -207,6 +208,7 @@ struct id_object : object {
     std::optional<ibv_qp_init_attr> ep_attr;
     std::vector<std::byte> ep_connect;
     ibv_sa_path_rec* path = nullptr;
+    rdma_addrinfo* resolved = nullptr; // of rdma_resolve_addrinfo, until it is queried
 };
 
 struct event_object : object {
@@ -677,6 +679,9 @@ device_object* device_for(const sockaddr_storage& local);
 int cm_attach(device_object& dev, ibv_context*& verbs, ibv_pd*& pd);
 void cm_detach(device_object& dev);
 bool any_device(); // in a section
+
+// address lists (not in a section)
+void free_addrinfo(const char* call, rdma_addrinfo* list);
 
 // completion and async events (in a section)
 void complete(cq_object& cq, const queued_wc& wc, bool solicited);

@@ -797,6 +797,26 @@ void address_lists_are_made() {
     CHECK(res->ai_family == AF_INET && res->ai_dst_len == sizeof(sockaddr_in) && res->ai_qp_type == IBV_QPT_RC);
     rdma_freeaddrinfo(res);
     CHECK(rdma_getaddrinfo("no number", "1", &hints, &res) != 0);
+#ifdef RAI_DNS
+    auto* channel = rdma_create_event_channel();
+    rdma_cm_id* id = nullptr;
+    rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP);
+    CHECK(rdma_query_addrinfo(id, &res) == -1 && errno == ENOENT);
+    CHECK(rdma_resolve_addrinfo(id, "192.0.2.9", "7471", &hints) == 0);
+    CHECK(rdma_resolve_addrinfo(id, "192.0.2.9", "7471", &hints) == -1 && errno == EBUSY);
+    rdma_cm_event* event = nullptr;
+    rdma_get_cm_event(channel, &event);
+    CHECK(event->event == RDMA_CM_EVENT_ADDRINFO_RESOLVED);
+    rdma_ack_cm_event(event);
+    CHECK(rdma_query_addrinfo(id, &res) == 0 && res->ai_dst_len == sizeof(sockaddr_in));
+    rdma_freeaddrinfo(res);
+    CHECK(rdma_write_cm_event(id, RDMA_CM_EVENT_USER, 3, 0x1234567890) == 0);
+    rdma_get_cm_event(channel, &event);
+    CHECK(event->event == RDMA_CM_EVENT_USER && event->status == 3 && event->param.arg == 0x1234567890);
+    rdma_ack_cm_event(event);
+    rdma_destroy_id(id);
+    rdma_destroy_event_channel(channel);
+#endif
 }
 
 // ---------------------------------------------------------------- data
@@ -1023,6 +1043,24 @@ void threads_may_share_a_channel() {
     rdma_destroy_event_channel(channel);
 }
 
+void reused_addresses_are_no_races() {
+    fake::set().reuse_addresses = true;
+    auto* channel = rdma_create_event_channel();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+        threads.emplace_back([&] {
+            for (int n = 0; n < 100; ++n) {
+                rdma_cm_id* id = nullptr;
+                CHECK(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0);
+                id->context = &id;
+                CHECK(rdma_destroy_id(id) == 0);
+            }
+        });
+    for (std::thread& t : threads)
+        t.join();
+    rdma_destroy_event_channel(channel);
+}
+
 void data_may_cross_threads() {
     verbs_world w;
     int shared = 0; // ordered by the completion alone
@@ -1176,6 +1214,7 @@ constexpr test tests[] = {
     TEST(datagrams_carry_a_header),
     TEST(device_memory_is_memory),
     TEST(threads_may_share_a_channel),
+    TEST(reused_addresses_are_no_races),
     TEST(data_may_cross_threads),
     TEST(benchmarks_do_nothing),
 #undef TEST
