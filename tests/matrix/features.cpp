@@ -7,5 +7,7 @@ static_assert(RDMAXX_HAS_RESOLVE_ADDRINFO == EXPECTED_RESOLVE_ADDRINFO);
 
 // What a version lacks is not there to call.
 template <class Id>
-concept can_establish = requires(const Id& id) { id.establish(); };
+concept can_establish = requires(const Id& id) {
+    id.establish();
+};
 static_assert(can_establish<rdmaxx::cm_id> == (EXPECTED_ESTABLISH == 1));
