@@ -183,6 +183,7 @@ public:
     [[nodiscard]] iterator begin() const noexcept RDMAXX_LIFETIMEBOUND {
         return iterator(native_handle());
     }
+    // NOLINTNEXTLINE(readability-convert-member-functions-to-static): a range's
     [[nodiscard]] iterator end() const noexcept {
         return iterator();
     }
