@@ -69,7 +69,11 @@ public:
 
     template <time_point TimePoint>
     [[nodiscard]] static deadline at(TimePoint value) noexcept {
-        return after(value - TimePoint::clock::now());
+        const auto now = TimePoint::clock::now();
+        if constexpr (requires { now < value; })
+            if (!(now < value)) // time_point::min() is so far away that the difference would overflow
+                return after_ns(0);
+        return after(value - now);
     }
 
     [[nodiscard]] static deadline after_ns(std::int64_t ns) noexcept {
