@@ -2,7 +2,7 @@
 """Checks that a piece of code does not compile, and for the right reason.
 
     snippet.py SNIPPET FAMILY COMPILER ARGUMENTS...
-    snippet.py --compiles FILE FAMILY COMPILER ARGUMENTS...     only that it does, without a warning
+    snippet.py --compiles FILE FAMILY COMPILER ARGUMENTS...     only that it does, without a warning, as its head says
 
 FAMILY is gcc or clang. A snippet is compiled twice: as it is, which must pass without a warning (the control:
 else any typing error would do as a reason to fail), and with -DMUST_NOT_COMPILE, which must fail as its first
@@ -136,7 +136,7 @@ def main():
     path, family, *command = arguments[1:] if compiles else arguments
     try:
         if compiles:
-            check_control(Snippet(path), family, command)
+            check_control(Snippet.read(path, family), family, command)
         else:
             check(path, family, command)
     except CheckFailed as failed:
