@@ -101,7 +101,7 @@ TEST_CASE_METHOD(unit::test, "connect_request: a taken id outlives its event, an
     SECTION("id first: the event counts for the listener, so nothing waits") {
         const auto start = std::chrono::steady_clock::now();
         taken.reset();
-        CHECK(elapsed(start) < 1s);
+        CHECK(elapsed(start) < 4s);
         CHECK(ids_destroyed() == 1);
         CHECK(event->listen_id() == on.id);
         event.reset();

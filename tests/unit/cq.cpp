@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 
 #include <pthread.h>
 
@@ -450,6 +451,29 @@ TEST_CASE_METHOD(unit::test, "cq: poll fills the C structs as well", "[cq]") {
     std::error_code ec;
     CHECK(with.cq.poll(room, ec).empty());
     CHECK(!ec);
+}
+
+TEST_CASE_METHOD(unit::test, "cq: completions are copies: the handler of one may end queue pair, memory and CQ",
+                 "[cq]") {
+    connection c;
+    auto memory = std::make_unique<std::array<std::byte, 64>>();
+    mr region(c.pd, *memory);
+    fake::set().hold_data_path = true;
+    c.client.qp().post_send(region, 1);
+    c.client.qp().post_send(region, 2);
+    c.client.qp().modify(qp_attr(qp_state::err));
+    std::array<wc, 4> room;
+    std::uint64_t sum = 0;
+    for (const wc& failed : c.cq.poll(room)) {
+        c.client = cm_id();
+        c.server = cm_id();
+        region = mr();
+        memory.reset();
+        c.cq = cq();
+        CHECK(failed.status() == wc_status::wr_flush_err);
+        sum += failed.wr_id();
+    }
+    CHECK(sum == 3);
 }
 
 TEST_CASE_METHOD(unit::test, "cq: a negative poll is an error, whatever errno says", "[cq]") {

@@ -244,7 +244,7 @@ TEST_CASE_METHOD(unit::test, "hang hook: can be replaced, null restores the one 
         push(id, cm_event_type::established);
         cm_event event = channel.get_cm_event();
         worker later([&event] {
-            std::this_thread::sleep_for(30ms);
+            std::this_thread::sleep_for(300ms); // the report comes first
             std::move(event).ack();
         });
         id.close();

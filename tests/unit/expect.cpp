@@ -171,7 +171,7 @@ TEST_CASE_METHOD(unit::test, "expect: unwinding past the id does not wait for th
     });
     REQUIRE(thrown);
     CHECK(number(thrown->code()) == ETIMEDOUT);
-    CHECK(elapsed(start) < 1s);
+    CHECK(elapsed(start) < 4s);
     CHECK(fake::successes("rdma_destroy_id") == 1);
 }
 

@@ -190,7 +190,7 @@ TEST_CASE_METHOD(unit::test, "event_channel: without a device it fails with ENOD
 
 TEST_CASE_METHOD(unit::test, "a C call that fails without an errno is EIO, and no success", "[faults]") {
     event_channel channel;
-    errno = 0;
+    errno = EBADF; // of some earlier call
     fake::fail("rdma_create_id").returning(-1);
     const caught failed([&] { const cm_id id(channel); });
     CHECK(failed.code == EIO);

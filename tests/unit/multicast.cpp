@@ -86,7 +86,7 @@ TEST_CASE_METHOD(unit::test, "multicast: leaving one group does not wait for ano
     CHECK(of_second.multicast_context<int>() == &b);
     const auto start = std::chrono::steady_clock::now();
     first.reset();
-    CHECK(elapsed(start) < 1s);
+    CHECK(elapsed(start) < 4s);
 }
 
 TEST_CASE_METHOD(unit::test, "multicast: an id that ends leaves its groups first; the membership may end later",

@@ -180,6 +180,23 @@ TEST_CASE_METHOD(unit::test, "a queue pair keeps its CQs through the attributes 
     CHECK(fake::calls("ibv_destroy_cq") == 2);
 }
 
+TEST_CASE_METHOD(unit::test, "an id keeps each CQ of its queue pair, and its PD", "[ownership]") {
+    bound_id on;
+    {
+        const context device(on.id);
+        const pd domain(device);
+        const cq sends(device, 8);
+        const cq recvs(device, 8);
+        on.id.create_qp(domain, qp_init_attr(sends, recvs));
+    }
+    CHECK(fake::calls("ibv_destroy_cq") == 0);
+    CHECK(fake::calls("ibv_dealloc_pd") == 0);
+    CHECK(on.id.qp().send_cq() != on.id.qp().recv_cq());
+    on.id.close();
+    CHECK(fake::successes("ibv_destroy_cq") == 2);
+    CHECK(fake::in_order({"ibv_destroy_qp", "ibv_dealloc_pd", "rdma_free_devices"}));
+}
+
 TEST_CASE_METHOD(unit::test, "destroy_qp of an id lets go of PD and CQs", "[ownership]") {
     bound_id on;
     const pd_ref own = on.id.pd();

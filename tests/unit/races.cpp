@@ -29,8 +29,8 @@ TEST_CASE_METHOD(unit::test, "races: a get that moves the queue pair, and its en
         server.accept(); // its answer waits in the channel
     }
     gate inside;
-    fake::before_id_changes([&](rdma_cm_id* id) {
-        if (id != from.client.native_handle() && end != "destructor")
+    fake::before_id_changes([&inside, client = from.client.native_handle()](rdma_cm_id* id) {
+        if (id != client)
             return;
         inside.open();
         std::this_thread::sleep_for(30ms);

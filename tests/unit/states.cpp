@@ -614,6 +614,26 @@ TEST_CASE_METHOD(unit::test, "cm_id: both ends agree on the addresses, in host b
     CHECK(client.port_num() == 1);
 }
 
+TEST_CASE_METHOD(unit::test, "cm_id: timeouts reach C in milliseconds, rounded up, within an int", "[states]") {
+    bound_id on;
+    const address peer("192.0.2.9", 1);
+    const auto told = [&] {
+        return fake::log().back().detail;
+    };
+    on.id.resolve_addr(peer, 1500ms);
+    CHECK(contains(told(), " 1500 ms"));
+    on.id.resolve_addr(peer, 1us);
+    CHECK(contains(told(), " 1 ms"));
+    on.id.resolve_addr(peer, -1s);
+    CHECK(contains(told(), " 0 ms"));
+    on.id.resolve_route(std::chrono::hours::max());
+    CHECK(told() == "2147483647 ms");
+    on.id.resolve_route(std::chrono::duration<double>(0.0105));
+    CHECK(told() == "11 ms");
+    on.id.resolve_route(0s);
+    CHECK(told() == "0 ms");
+}
+
 TEST_CASE_METHOD(unit::test, "cm_id: a port that is taken is EADDRINUSE, a foreign address EADDRNOTAVAIL", "[states]") {
     fake::devices({{.name = "fake0", .addresses = {"192.0.2.1"}}});
     event_channel channel;
