@@ -882,9 +882,9 @@ int ibv_dereg_mr(ibv_mr* mr) {
 int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
     c_call call("ibv_rereg_mr", mr, returns::error_number);
     if (call.injected()) {
-        call.finish(call.injected_error());
+        const int result = call.finish(call.injected_error()); // negative: what the rule says
         call.leave_errno(call.injected_error());
-        return IBV_REREG_MR_ERR_CMD;
+        return result < 0 ? result : IBV_REREG_MR_ERR_CMD;
     }
     section lock;
     auto* o = expect<mr_object>(call.name(), "MR", mr);

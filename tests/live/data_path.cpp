@@ -148,7 +148,7 @@ TEST_CASE_METHOD(fixture, "inlined bytes need no registration, and may change at
     CHECK(c.client.qp.cap().max_inline_data >= 32);
     c.server.qp.post_recv(c.server.mr);
     std::array<char, 8> bytes = {'i', 'n', 'l', 'i', 'n', 'e', 'd', '!'};
-    c.client.qp.post_send(send_wr::send(rdmaxx::sge::unchecked(bytes.data(), 8, 0)).inlined().signaled());
+    c.client.qp.post_send(send_wr::send(rdmaxx::sge::unchecked(bytes.data(), 8, {})).inlined().signaled());
     bytes.fill('x');
     CHECK(c.server.next_ok().byte_len() == 8U);
     CHECK(c.server.text(8) == "inlined!");
@@ -160,7 +160,7 @@ TEST_CASE_METHOD(fixture, "more inlined bytes than were granted are EINVAL", "[d
     const std::uint32_t most = c.client.qp.cap().max_inline_data;
     std::vector<std::byte> bytes(most + 1);
     std::error_code ec;
-    c.client.qp.post_send(send_wr::send(rdmaxx::sge::unchecked(bytes.data(), most + 1, 0)).inlined(), ec);
+    c.client.qp.post_send(send_wr::send(rdmaxx::sge::unchecked(bytes.data(), most + 1, {})).inlined(), ec);
     CHECK(ec == std::errc::invalid_argument);
 }
 
@@ -345,7 +345,7 @@ TEST_CASE_METHOD(fixture, "C structs are posted and polled as they are", "[data]
     ibv_sge to{};
     to.addr = reinterpret_cast<std::uintptr_t>(c.server.memory.data());
     to.length = 32;
-    to.lkey = c.server.mr.lkey();
+    to.lkey = value(c.server.mr.lkey());
     ibv_recv_wr receive{};
     receive.wr_id = 11;
     receive.sg_list = &to;
@@ -356,7 +356,7 @@ TEST_CASE_METHOD(fixture, "C structs are posted and polled as they are", "[data]
     ibv_sge from{};
     from.addr = reinterpret_cast<std::uintptr_t>(c.client.memory.data());
     from.length = 7;
-    from.lkey = c.client.mr.lkey();
+    from.lkey = value(c.client.mr.lkey());
     ibv_send_wr send{};
     send.wr_id = 12;
     send.opcode = IBV_WR_SEND;
@@ -463,7 +463,7 @@ TEST_CASE_METHOD(fixture, "a piece outside its memory region is ERANGE here, loc
 TEST_CASE_METHOD(fixture, "a write with a wrong rkey completes with rem_access_err, and without an opcode", "[data]") {
     connection c;
     rdmaxx::remote_buffer wrong = c.server.mr.remote();
-    wrong.rkey ^= 0xff00;
+    wrong.rkey = rdmaxx::rkey{value(wrong.rkey) ^ 0xff00};
     c.client.qp.post_send(send_wr::rdma_write(c.client.mr.sge(0, 8), wrong).wr_id(8));
     const rdmaxx::wc failed = c.client.next();
     CHECK(failed.status() == wc_status::rem_access_err);

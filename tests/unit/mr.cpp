@@ -28,8 +28,8 @@ TEST_CASE_METHOD(unit::test, "mr: registers the bytes of a range", "[mr]") {
     CHECK(region.bytes().data() == reinterpret_cast<std::byte*>(numbers.data()));
     CHECK(region.bytes().size() == sizeof numbers);
     CHECK(region.pd() == with.pd);
-    CHECK(region.lkey() == region.native_handle()->lkey);
-    CHECK(region.rkey() == region.native_handle()->rkey);
+    CHECK(value(region.lkey()) == region.native_handle()->lkey);
+    CHECK(value(region.rkey()) == region.native_handle()->rkey);
     std::vector<char> text(10);
     const mr of_vector(with.pd, text);
     CHECK(of_vector.length() == 10);
@@ -64,7 +64,7 @@ TEST_CASE_METHOD(unit::test, "mr: sge() names pieces that lie inside", "[mr]") {
         if (r.good) {
             CHECK(piece.addr == reinterpret_cast<std::uintptr_t>(memory.data()) + r.offset);
             CHECK(piece.length == r.length);
-            CHECK(piece.lkey == region.lkey());
+            CHECK(piece.lkey == value(region.lkey()));
         } else {
             CHECK((piece.addr == 0 && piece.length == 0 && piece.lkey == 0));
             CHECK(contains(thrown.cause, "inside"));
@@ -104,10 +104,10 @@ TEST_CASE_METHOD(unit::test, "mr: remote() gives the rkey, sge() the lkey", "[mr
     const opened with;
     std::array<std::byte, 64> memory{};
     const mr region(with.pd, memory, access::local_write | access::remote_write);
-    REQUIRE(region.lkey() != region.rkey());
+    REQUIRE(value(region.lkey()) != value(region.rkey()));
     CHECK(region.sge().lkey == region.native_handle()->lkey);
     const remote_buffer remote = region.remote();
-    CHECK(remote.rkey == region.native_handle()->rkey);
+    CHECK(value(remote.rkey) == region.native_handle()->rkey);
     CHECK(remote.address == reinterpret_cast<std::uintptr_t>(memory.data()));
     CHECK(remote.length == 64);
 }
@@ -165,17 +165,66 @@ TEST_CASE_METHOD(unit::test, "mr: ENOMEM is explained by the limit of locked mem
     fake::fail("ibv_reg_mr", 1, ENOMEM);
     const caught none([&] { const mr region(with.pd, memory); });
     CHECK(none.code == ENOMEM);
+    CHECK(contains(none.what, "ibv_reg_mr 64 bytes, RLIMIT_MEMLOCK "));
     CHECK(contains(diagnose(*none.error), "RLIMIT_MEMLOCK"));
     fake::fail("ibv_reg_mr", 1, EFAULT);
     const caught fault([&] { const mr region(with.pd, memory); });
     CHECK(fault.code == EFAULT);
+    CHECK(contains(fault.what, "ibv_reg_mr 64 bytes: "));
     CHECK(contains(diagnose(*fault.error), "not mapped"));
+}
+
+TEST_CASE_METHOD(unit::test, "mr: rereg_mr changes what is named, and keeps the new domain", "[mr]") {
+    std::array<std::byte, 64> memory{};
+    std::array<std::byte, 32> other{};
+    opened with;
+    pd second(with.device);
+    mr region(with.pd, memory);
+    region.rereg_mr(mr_change().translation(other));
+    CHECK(region.addr() == other.data());
+    CHECK(region.length() == 32);
+    CHECK(region.pd() == with.pd);
+    const pd_ref kept = second;
+    region.rereg_mr(mr_change().pd(second).access(access::local_write | access::remote_read));
+    CHECK(region.pd() == kept);
+    second.close();
+    CHECK(fake::alive(kept.native_handle()));
+    const ibv_pd* first = with.pd.native_handle();
+    with.pd.close(); // no longer the region's
+    CHECK_FALSE(fake::alive(first));
+    region.close();
+    CHECK_FALSE(fake::alive(kept.native_handle()));
+}
+
+TEST_CASE_METHOD(unit::test, "mr: rereg_mr says what became of the region", "[mr]") {
+    std::array<std::byte, 64> memory{};
+    const opened with;
+    mr region(with.pd, memory);
+    const auto tried = [&](const mr_change& change) {
+        return caught([&] { region.rereg_mr(change); });
+    };
+    const caught nowhere = tried(mr_change().translation(std::span(memory).first(0)));
+    CHECK(nowhere.code == EINVAL);
+    CHECK(nowhere.cause == "the region is as before");
+    CHECK(contains(tried(mr_change().access(access::remote_write)).cause, "local_write"));
+    CHECK(contains(tried(mr_change().pd(pd())).cause, "empty PD"));
+    fake::fail("ibv_rereg_mr").with(ENOMEM).returning(IBV_REREG_MR_ERR_DONT_FORK_NEW);
+    const caught advised = tried(mr_change().translation(memory));
+    CHECK(advised.code == ENOMEM);
+    CHECK(contains(advised.cause, "the region is as before"));
+    std::error_code ec;
+    region.rereg_mr(mr_change(), ec);
+    CHECK(!ec);
+    fake::fail("ibv_rereg_mr", 1, EOPNOTSUPP);
+    CHECK(contains(tried(mr_change().access(access::local_write)).cause, "only be closed"));
+    CHECK(caught([&] { mr().rereg_mr(mr_change()); }).code == EINVAL);
+    CHECK(fake::calls("ibv_rereg_mr") == 4);
 }
 
 // ---------------------------------------------------------------- remote_buffer
 
 TEST_CASE_METHOD(unit::test, "remote_buffer: goes to 16 bytes in network byte order, and back", "[mr]") {
-    constexpr remote_buffer buffer{0x0102030405060708, 0x090a0b0c, 0x0d0e0f10};
+    constexpr remote_buffer buffer{0x0102030405060708, rkey{0x090a0b0c}, 0x0d0e0f10};
     std::array<std::byte, remote_buffer::wire_size> bytes{};
     buffer.to_bytes(bytes);
     for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -183,15 +232,15 @@ TEST_CASE_METHOD(unit::test, "remote_buffer: goes to 16 bytes in network byte or
     CHECK(remote_buffer::from_bytes(bytes) == buffer);
     constexpr bool constant = [] {
         std::array<std::byte, 16> b{};
-        remote_buffer{~std::uint64_t{0}, 1, 2}.to_bytes(b);
-        return remote_buffer::from_bytes(b) == remote_buffer{~std::uint64_t{0}, 1, 2};
+        remote_buffer{~std::uint64_t{0}, rkey{1}, 2}.to_bytes(b);
+        return remote_buffer::from_bytes(b) == remote_buffer{~std::uint64_t{0}, rkey{1}, 2};
     }();
     static_assert(constant);
     CHECK(remote_buffer{} != buffer);
 }
 
 TEST_CASE_METHOD(unit::test, "remote_buffer: part() lies inside", "[mr]") {
-    constexpr remote_buffer buffer{1000, 7, 100};
+    constexpr remote_buffer buffer{1000, rkey{7}, 100};
     constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
     struct row {
         std::size_t offset;
@@ -207,7 +256,7 @@ TEST_CASE_METHOD(unit::test, "remote_buffer: part() lies inside", "[mr]") {
         CHECK(number(ec) == (r.good ? 0 : ERANGE));
         CHECK(caught([&] { static_cast<void>(buffer.part(r.offset, r.size)); }).code == (r.good ? 0 : ERANGE));
         if (r.good)
-            CHECK(part == remote_buffer{1000 + r.offset, 7, static_cast<std::uint32_t>(r.size)});
+            CHECK(part == remote_buffer{1000 + r.offset, rkey{7}, static_cast<std::uint32_t>(r.size)});
         else
             CHECK(part == remote_buffer{});
     }

@@ -60,7 +60,7 @@ TEST_CASE_METHOD(unit::test, "post: the common case: a region or a piece of it",
     REQUIRE(recvs.size() == 2);
     CHECK(recvs[0].wr_id == 11);
     CHECK(recvs[0].sges.at(0).length == 256);
-    CHECK(recvs[0].sges.at(0).lkey == p.region.lkey());
+    CHECK(recvs[0].sges.at(0).lkey == value(p.region.lkey()));
     CHECK(recvs[1].wr_id == 12);
     CHECK(recvs[1].sges.at(0).addr == reinterpret_cast<std::uintptr_t>(p.memory.data() + 8));
     const auto sends = p.sends();
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(unit::test, "post: inlined bytes are copied, and need no regist
     const qp_ref qp = other.create_qp(c.pd, qp_init_attr(c.cq).max_inline_data(32));
     CHECK(qp.cap().max_inline_data >= 32);
     std::array<std::byte, 8> bytes{};
-    const sge piece = sge::unchecked(bytes.data(), 8, 0);
+    const sge piece = sge::unchecked(bytes.data(), 8, {});
     std::error_code ec;
     qp.post_send(send_wr::send(piece).inlined(), ec);
     CHECK(!ec);
@@ -113,7 +113,7 @@ TEST_CASE_METHOD(unit::test, "post: inlined bytes are copied, and need no regist
     REQUIRE(posted.size() == 1);
     CHECK(posted[0].inline_data == std::vector<std::byte>(8));
     std::array<std::byte, 100> more{};
-    const sge much = sge::unchecked(more.data(), 100, 0);
+    const sge much = sge::unchecked(more.data(), 100, {});
     qp.post_send(send_wr::send(much).inlined(), ec);
     CHECK(number(ec) == EINVAL);
 }

@@ -15,10 +15,10 @@ namespace {
 std::byte memory[256];
 
 sge piece(std::uint32_t offset = 0, std::uint32_t length = 16) {
-    return sge::unchecked(memory + offset, length, 77);
+    return sge::unchecked(memory + offset, length, lkey{77});
 }
 
-constexpr remote_buffer peer{0x1122334455667788, 0x99, 4096};
+constexpr remote_buffer peer{0x1122334455667788, rkey{0x99}, 4096};
 
 /// What a request of that operation must be, and nothing else.
 void check_plain(const send_wr& wr, ibv_wr_opcode opcode, const ibv_sge* sges, int count) {
@@ -68,7 +68,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         const send_wr wr = send_wr::rdma_write(one, peer);
         check_plain(wr, IBV_WR_RDMA_WRITE, &one, 1);
         CHECK(wr.wr.rdma.remote_addr == peer.address);
-        CHECK(wr.wr.rdma.rkey == peer.rkey);
+        CHECK(wr.wr.rdma.rkey == value(peer.rkey));
         CHECK(no_imm(wr));
         check_plain(send_wr::rdma_write(three, peer), IBV_WR_RDMA_WRITE, three.data(), 3);
     }
@@ -76,7 +76,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         const send_wr wr = send_wr::rdma_write_with_imm(one, peer, 0xabcdef01);
         check_plain(wr, IBV_WR_RDMA_WRITE_WITH_IMM, &one, 1);
         CHECK(wr.wr.rdma.remote_addr == peer.address);
-        CHECK(wr.wr.rdma.rkey == peer.rkey);
+        CHECK(wr.wr.rdma.rkey == value(peer.rkey));
         CHECK(wr.imm_data == htonl(0xabcdef01));
         check_plain(send_wr::rdma_write_with_imm(three, peer, 1), IBV_WR_RDMA_WRITE_WITH_IMM, three.data(), 3);
     }
@@ -84,7 +84,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         const send_wr wr = send_wr::rdma_read(one, peer);
         check_plain(wr, IBV_WR_RDMA_READ, &one, 1);
         CHECK(wr.wr.rdma.remote_addr == peer.address);
-        CHECK(wr.wr.rdma.rkey == peer.rkey);
+        CHECK(wr.wr.rdma.rkey == value(peer.rkey));
         CHECK(no_imm(wr));
         check_plain(send_wr::rdma_read(three, peer), IBV_WR_RDMA_READ, three.data(), 3);
     }
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         const send_wr wr = send_wr::atomic_cmp_and_swp(one, peer, 5, 6);
         check_plain(wr, IBV_WR_ATOMIC_CMP_AND_SWP, &one, 1);
         CHECK(wr.wr.atomic.remote_addr == peer.address);
-        CHECK(wr.wr.atomic.rkey == peer.rkey);
+        CHECK(wr.wr.atomic.rkey == value(peer.rkey));
         CHECK(wr.wr.atomic.compare_add == 5);
         CHECK(wr.wr.atomic.swap == 6);
     }
@@ -100,7 +100,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         const send_wr wr = send_wr::atomic_fetch_and_add(one, peer, 7);
         check_plain(wr, IBV_WR_ATOMIC_FETCH_AND_ADD, &one, 1);
         CHECK(wr.wr.atomic.remote_addr == peer.address);
-        CHECK(wr.wr.atomic.rkey == peer.rkey);
+        CHECK(wr.wr.atomic.rkey == value(peer.rkey));
         CHECK(wr.wr.atomic.compare_add == 7);
         CHECK(wr.wr.atomic.swap == 0);
     }
@@ -136,7 +136,7 @@ TEST_CASE_METHOD(unit::test, "recv_wr: its fields", "[wr]") {
 }
 
 TEST_CASE_METHOD(unit::test, "sge: unchecked takes what it is given", "[wr]") {
-    const sge s = sge::unchecked(memory + 3, 5, 6);
+    const sge s = sge::unchecked(memory + 3, 5, lkey{6});
     CHECK(s.addr == reinterpret_cast<std::uintptr_t>(memory + 3));
     CHECK(s.length == 5);
     CHECK(s.lkey == 6);
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(unit::test, "send_wr_n: owns its SGEs, and each copy its own", 
         CHECK(static_cast<const ibv_send_wr&>(*copy).wr_id == 3);
         CHECK(copy->opcode == IBV_WR_RDMA_WRITE);
         CHECK(copy->send_flags == IBV_SEND_SIGNALED);
-        CHECK(copy->wr.rdma.rkey == peer.rkey);
+        CHECK(copy->wr.rdma.rkey == value(peer.rkey));
     }
     std::vector<send_wr_n<4>> many(3, second);
     many.push_back(third);

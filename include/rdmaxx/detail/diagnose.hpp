@@ -15,6 +15,16 @@
 
 namespace rdmaxx::inline v0::detail {
 
+/// RLIMIT_MEMLOCK of this process: `64 KiB`, or `unlimited`.
+[[nodiscard]] inline std::string memlock_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return "unknown";
+    if (limit.rlim_cur == RLIM_INFINITY)
+        return "unlimited";
+    return std::to_string(static_cast<std::uint64_t>(limit.rlim_cur) / 1024) + " KiB";
+}
+
 /// Collects sentences; each answers one question about this machine.
 class diagnosis {
 public:
@@ -65,16 +75,11 @@ public:
     }
 
     void locked_memory() {
-        rlimit limit{};
-        if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
-            return;
-        std::string now = "unlimited";
-        if (limit.rlim_cur != RLIM_INFINITY)
-            now = std::to_string(static_cast<std::uint64_t>(limit.rlim_cur) / 1024) + " KiB";
+        const std::string now = memlock_limit();
         add("Registered memory and queues are locked in RAM. RLIMIT_MEMLOCK (ulimit -l) is " + now +
-            (limit.rlim_cur != RLIM_INFINITY ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
-                                               "program CAP_IPC_LOCK."
-                                             : ", so it is not the reason, unless a cgroup has its own limit."));
+            (now != "unlimited" ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
+                                  "program CAP_IPC_LOCK."
+                                : ", so it is not the reason, unless a cgroup has its own limit."));
     }
 
     void open_files() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <type_traits>
 
 namespace rdmaxx::inline v0 {
@@ -56,13 +57,27 @@ private:
     access flags_;
 };
 
+/// Names a registration in local requests: struct ibv_sge's lkey. No number, and no rkey, becomes one by itself:
+/// `lkey{7}`; value() gives the number.
+enum class lkey : std::uint32_t {};
+
+/// Names a registration, or a window, in a peer's requests.
+enum class rkey : std::uint32_t {};
+
+[[nodiscard]] constexpr std::uint32_t value(lkey key) noexcept {
+    return static_cast<std::uint32_t>(key);
+}
+[[nodiscard]] constexpr std::uint32_t value(rkey key) noexcept {
+    return static_cast<std::uint32_t>(key);
+}
+
 /// Registered memory of a peer, as RDMA operations name it: its address there, how long it is, and its rkey.
 ///
 /// How it gets here is the program's protocol. to_bytes() and from_bytes() are one way: 16 bytes in network byte order
 /// (address, rkey, length), which is what rping sends; using it is optional.
 struct remote_buffer {
     std::uint64_t address = 0; ///< in the peer's address space (or an offset, where it registered zero-based)
-    std::uint32_t rkey = 0;
+    rdmaxx::rkey rkey{};
     std::uint32_t length = 0; ///< bytes; for the program's own checks, the wire does not carry it
 
     /// The part from `offset` on, `length` bytes.
@@ -82,13 +97,13 @@ struct remote_buffer {
 
     constexpr void to_bytes(std::span<std::byte, wire_size> out) const noexcept {
         put(out.data(), address, 8);
-        put(out.data() + 8, rkey, 4);
+        put(out.data() + 8, value(rkey), 4);
         put(out.data() + 12, length, 4);
     }
     [[nodiscard]] static constexpr remote_buffer from_bytes(std::span<const std::byte, wire_size> in) noexcept {
         remote_buffer result;
         result.address = get(in.data(), 8);
-        result.rkey = static_cast<std::uint32_t>(get(in.data() + 8, 4));
+        result.rkey = rdmaxx::rkey{static_cast<std::uint32_t>(get(in.data() + 8, 4))};
         result.length = static_cast<std::uint32_t>(get(in.data() + 12, 4));
         return result;
     }
@@ -104,15 +119,15 @@ private:
         out.length = static_cast<std::uint32_t>(size);
         return {};
     }
-    static constexpr void put(std::byte* out, std::uint64_t value, unsigned size) noexcept {
+    static constexpr void put(std::byte* out, std::uint64_t number, unsigned size) noexcept {
         for (unsigned i = 0; i < size; ++i)
-            out[i] = static_cast<std::byte>(value >> (8 * (size - 1 - i)) & 0xff);
+            out[i] = static_cast<std::byte>(number >> (8 * (size - 1 - i)) & 0xff);
     }
     static constexpr std::uint64_t get(const std::byte* in, unsigned size) noexcept {
-        std::uint64_t value = 0;
+        std::uint64_t number = 0;
         for (unsigned i = 0; i < size; ++i)
-            value = value << 8 | static_cast<std::uint64_t>(in[i]);
-        return value;
+            number = number << 8 | static_cast<std::uint64_t>(in[i]);
+        return number;
     }
 };
 
@@ -122,11 +137,11 @@ struct sge : ibv_sge {
 
     /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed completion
     /// (loc_prot_err).
-    [[nodiscard]] static sge unchecked(const void* at, std::uint32_t length, std::uint32_t lkey) noexcept {
+    [[nodiscard]] static sge unchecked(const void* at, std::uint32_t length, rdmaxx::lkey key) noexcept {
         sge result;
         result.addr = reinterpret_cast<std::uintptr_t>(at);
         result.length = length;
-        result.lkey = lkey;
+        result.lkey = value(key);
         return result;
     }
 };
@@ -137,9 +152,48 @@ namespace detail {
 struct mr_traits {
     using raw_type = ibv_mr;
     using ref_type = mr_ref;
-    using block = detail::block<ibv_mr, 1>; // pd
+    using block = detail::block<ibv_mr, 2>; // pd, buf
     static status destroy(block& b) noexcept { return check_number("ibv_dereg_mr", ::ibv_dereg_mr(b.raw)); }
 };
+
+/// What a registration was about, for the text of its error: its size and, where that may be the reason, the limit.
+struct registration {
+    std::size_t size;
+    int error;
+
+    [[nodiscard]] std::string to_string() const {
+        std::string text = std::to_string(size) + " bytes";
+        if (error == ENOMEM || error == EPERM)
+            text.append(", RLIMIT_MEMLOCK ").append(memlock_limit());
+        return text;
+    }
+};
+
+/// The rule of the InfiniBand specification; devices answer EINVAL.
+[[nodiscard]] constexpr bool lacks_local_write(access flags) noexcept {
+    return has(flags, access::remote_write | access::remote_atomic) && !has(flags, access::local_write);
+}
+inline constexpr const char* needs_local_write = "remote_write and remote_atomic need local_write";
+
+/// `size` bytes from `offset` on, of a region of `length` bytes whose first is `start` in requests.
+[[nodiscard]] inline status piece_of(std::uint64_t start, std::size_t length, rdmaxx::lkey key, std::size_t offset,
+                                     std::size_t size, rdmaxx::sge& out) noexcept {
+    if (offset > length || size > length - offset)
+        return {"ibv_sge", ERANGE, "the piece does not lie inside the memory region"};
+    if (size > std::numeric_limits<std::uint32_t>::max())
+        return {"ibv_sge", ERANGE, "longer than 4 GiB - 1, which is all that an SGE can say"};
+    out.addr = start + offset;
+    out.length = static_cast<std::uint32_t>(size);
+    out.lkey = value(key);
+    return {};
+}
+[[nodiscard]] inline status peer_view_of(std::uint64_t start, std::size_t length, rdmaxx::rkey key,
+                                         remote_buffer& out) noexcept {
+    if (length > std::numeric_limits<std::uint32_t>::max())
+        return {"remote_buffer", ERANGE, "longer than 4 GiB - 1"};
+    out = {start, key, static_cast<std::uint32_t>(length)};
+    return {};
+}
 
 /// The operations of mr and mr_ref.
 template <class Handle>
@@ -152,8 +206,8 @@ public:
     }
     [[nodiscard]] void* addr() const noexcept { return this->native_handle()->addr; }
     [[nodiscard]] std::size_t length() const noexcept { return this->native_handle()->length; }
-    [[nodiscard]] std::uint32_t lkey() const noexcept { return this->native_handle()->lkey; }
-    [[nodiscard]] std::uint32_t rkey() const noexcept { return this->native_handle()->rkey; }
+    [[nodiscard]] rdmaxx::lkey lkey() const noexcept { return rdmaxx::lkey{this->native_handle()->lkey}; }
+    [[nodiscard]] rdmaxx::rkey rkey() const noexcept { return rdmaxx::rkey{this->native_handle()->rkey}; }
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
 
     /// The whole region as one SGE.
@@ -188,22 +242,12 @@ public:
     }
 
 private:
+    [[nodiscard]] std::uint64_t start() const noexcept { return reinterpret_cast<std::uintptr_t>(addr()); }
     [[nodiscard]] status do_sge(std::size_t offset, std::size_t size, rdmaxx::sge& out) const noexcept {
-        if (offset > length() || size > length() - offset)
-            return {"ibv_sge", ERANGE, "the piece does not lie inside the memory region"};
-        if (size > std::numeric_limits<std::uint32_t>::max())
-            return {"ibv_sge", ERANGE, "longer than 4 GiB - 1, which is all that an SGE can say"};
-        out = rdmaxx::sge::unchecked(static_cast<const std::byte*>(addr()) + offset, static_cast<std::uint32_t>(size),
-                                     lkey());
-        return {};
+        return piece_of(start(), length(), lkey(), offset, size, out);
     }
     [[nodiscard]] status do_remote(remote_buffer& out) const noexcept {
-        if (length() > std::numeric_limits<std::uint32_t>::max())
-            return {"remote_buffer", ERANGE, "longer than 4 GiB - 1"};
-        out.address = reinterpret_cast<std::uintptr_t>(addr());
-        out.rkey = rkey();
-        out.length = static_cast<std::uint32_t>(length());
-        return {};
+        return peer_view_of(start(), length(), rkey(), out);
     }
 };
 
@@ -227,15 +271,53 @@ public:
     using mr_ops::mr_ops;
 };
 
+/// What mr::rereg_mr changes of a registration: each setter names one thing, and the others stay.
+class mr_change {
+public:
+    mr_change() noexcept = default;
+
+    /// Other memory, which must outlive the region. Its keys may change with it.
+    template <detail::registrable Range>
+        requires(!std::is_const_v<detail::element_of<Range>>)
+    mr_change& translation(Range&& range) noexcept {
+        memory_ = std::as_writable_bytes(std::span(range));
+        flags_ |= IBV_REREG_MR_CHANGE_TRANSLATION;
+        return *this;
+    }
+    /// Another domain of the same device: a pd, which is kept, or a pd_ref, which must outlive the region.
+    mr_change& pd(detail::parent<ibv_pd> domain) noexcept {
+        domain_ = domain.native_handle();
+        pin_ = domain.pin();
+        flags_ |= IBV_REREG_MR_CHANGE_PD;
+        return *this;
+    }
+    mr_change& access(rdmaxx::access flags) noexcept {
+        access_ = flags;
+        flags_ |= IBV_REREG_MR_CHANGE_ACCESS;
+        return *this;
+    }
+
+private:
+    friend class mr;
+
+    std::span<std::byte> memory_;
+    ibv_pd* domain_ = nullptr;
+    detail::keep pin_;
+    rdmaxx::access access_ = rdmaxx::access::none;
+    int flags_ = 0;
+};
+
 /// Registered memory: a range of objects that the device may reach. The registration ends exactly when its owner ends;
 /// the memory is the caller's and must outlive it. What has been posted with it must have completed.
 ///
 /// C calls: ibv_reg_mr(3), ibv_dereg_mr(3). Registering pins the pages: RLIMIT_MEMLOCK (`ulimit -l`) limits how many,
-/// and ENOMEM says that it did. System calls, and time in proportion to the size. Any number of threads may use one
-/// region.
+/// and the text of ENOMEM says the limit and the size. (With access::on_demand, where the device has it, nothing is
+/// pinned.) System calls, and time in proportion to the size. Any number of threads may use one region.
 ///
 ///     std::vector<std::byte> buffer(4096);
 ///     rdmaxx::mr mr(pd, buffer, access::local_write | access::remote_read);
+///
+/// While a program may fork, memory of its own pages is safer: registered_buffer (verbs/registered_buffer.hpp).
 class mr : public detail::mr_ops<detail::owner<detail::mr_traits>> {
 public:
     mr() noexcept = default;
@@ -243,11 +325,12 @@ public:
     /// @param domain a pd, which is kept allocated, or a pd_ref, which must outlive the region
     /// @param range an array, vector, span ... of trivially copyable objects that can be written
     /// @throws error EINVAL for remote_write or remote_atomic without local_write, ENOMEM, EFAULT for pages that cannot
-    ///         be written
+    ///         be written, EOPNOTSUPP for on_demand on a device without it
     template <detail::registrable Range>
         requires(!std::is_const_v<detail::element_of<Range>>)
     mr(detail::parent<ibv_pd> domain, Range&& range, access flags = access::local_write) {
-        detail::check(init(domain, std::as_writable_bytes(std::span(range)), flags));
+        const auto memory = std::as_writable_bytes(std::span(range));
+        checked(init(domain, memory, flags), memory.size());
     }
     template <detail::registrable Range>
         requires(!std::is_const_v<detail::element_of<Range>>)
@@ -262,7 +345,8 @@ public:
     template <detail::registrable Range>
         requires std::is_const_v<detail::element_of<Range>> mr(detail::parent<ibv_pd> domain, Range&& range,
                                                                read_access flags = access::none) {
-            detail::check(init(domain, std::as_bytes(std::span(range)), flags.flags()));
+            const auto memory = std::as_bytes(std::span(range));
+            checked(init(domain, memory, flags.flags()), memory.size());
         }
     template <detail::registrable Range>
         requires std::is_const_v<detail::element_of<Range>>
@@ -283,13 +367,27 @@ public:
         return result;
     }
 
+    /// Changes the memory, the domain or the access of the registration. Nothing that was posted with it may be under
+    /// way. System call. C call: ibv_rereg_mr(3).
+    ///
+    ///     region.rereg_mr(mr_change().access(access::local_write | access::remote_read));
+    ///
+    /// @throws error EINVAL, EOPNOTSUPP on devices without it. error::cause() says whether the region is as before, is
+    ///         changed, or can only be closed.
+    void rereg_mr(const mr_change& change) { detail::check(do_rereg(change)); }
+    void rereg_mr(const mr_change& change, std::error_code& ec) noexcept { detail::assign(ec, do_rereg(change)); }
+
 private:
+    static void checked(const detail::status& result, std::size_t size) {
+        detail::check(result, detail::registration{size, result.value});
+    }
+
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::span<const std::byte> memory,
                                       access flags) noexcept {
         if (!domain)
             return {"ibv_reg_mr", EINVAL, "empty PD"};
-        if (has(flags, access::remote_write | access::remote_atomic) && !has(flags, access::local_write))
-            return {"ibv_reg_mr", EINVAL, "remote_write and remote_atomic need local_write"};
+        if (detail::lacks_local_write(flags))
+            return {"ibv_reg_mr", EINVAL, detail::needs_local_write};
         return make(
             "ibv_reg_mr",
             [&]() noexcept {
@@ -301,6 +399,32 @@ private:
 #endif
             },
             domain.pin());
+    }
+
+    [[nodiscard]] detail::status do_rereg(const mr_change& change) noexcept {
+        if (!*this)
+            return {"ibv_rereg_mr", EINVAL, "empty region"};
+        if ((change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0 && change.domain_ == nullptr)
+            return {"ibv_rereg_mr", EINVAL, "empty PD"};
+        if (detail::lacks_local_write(change.access_))
+            return {"ibv_rereg_mr", EINVAL, detail::needs_local_write};
+        errno = 0;
+        const int result = ::ibv_rereg_mr(native_handle(), change.flags_, change.domain_, change.memory_.data(),
+                                          change.memory_.size(), static_cast<int>(detail::bits(change.access_)));
+        const bool changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
+        if (changed && (change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0)
+            detail::passkey::block(*this)->parents[0] = change.pin_;
+        switch (result) {
+        case 0: return {};
+        case IBV_REREG_MR_ERR_INPUT: return {"ibv_rereg_mr", errno != 0 ? errno : EINVAL, "the region is as before"};
+        case IBV_REREG_MR_ERR_DONT_FORK_NEW:
+            return {"ibv_rereg_mr", detail::last_errno(),
+                    "the new memory could not be kept from forked children; the region is as before"};
+        case IBV_REREG_MR_ERR_DO_FORK_OLD:
+            return {"ibv_rereg_mr", detail::last_errno(),
+                    "the region is changed, but the old memory stays kept from forked children"};
+        default: return {"ibv_rereg_mr", detail::last_errno(), "the region can only be closed now"};
+        }
     }
 };
 

@@ -143,12 +143,12 @@ private:
     }
     send_wr& with_remote(const remote_buffer& at) noexcept {
         wr.rdma.remote_addr = at.address;
-        wr.rdma.rkey = at.rkey;
+        wr.rdma.rkey = value(at.rkey);
         return *this;
     }
     send_wr& with_atomic(const remote_buffer& at, std::uint64_t compare_add, std::uint64_t swap) noexcept {
         wr.atomic.remote_addr = at.address;
-        wr.atomic.rkey = at.rkey;
+        wr.atomic.rkey = value(at.rkey);
         wr.atomic.compare_add = compare_add;
         wr.atomic.swap = swap;
         return *this;

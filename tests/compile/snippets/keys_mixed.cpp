@@ -1,0 +1,23 @@
+// expect-gcc: cannot convert|could not convert|no match for|invalid operands|narrowing|comparison
+// expect-clang: cannot (convert|initialize)|no viable conversion|invalid operands|no matching function
+//
+// The local key, the remote key and numbers do not become one another.
+#include <rdmaxx/verbs/wr.hpp>
+
+bool control(const rdmaxx::mr& mr, std::uint32_t number) {
+    const rdmaxx::remote_buffer peer{0, mr.rkey(), 8};
+    static_cast<void>(rdmaxx::sge::unchecked(nullptr, 8, mr.lkey()));
+    return peer.rkey == rdmaxx::rkey{number} && value(mr.lkey()) == number;
+}
+
+#ifdef MUST_NOT_COMPILE
+void f(const rdmaxx::mr& mr, std::uint32_t number) {
+    const rdmaxx::remote_buffer local{0, mr.lkey(), 8};                       // bad
+    const rdmaxx::remote_buffer of_number{0, number, 8};                      // bad
+    static_cast<void>(rdmaxx::sge::unchecked(nullptr, 8, mr.rkey()));         // bad
+    static_cast<void>(rdmaxx::sge::unchecked(nullptr, 8, number));            // bad
+    static_cast<void>(rdmaxx::sge::unchecked(nullptr, mr.lkey(), mr.lkey())); // bad
+    bool same = mr.lkey() == mr.rkey();                                       // bad
+    std::uint32_t plain = mr.rkey();                                          // bad
+}
+#endif
