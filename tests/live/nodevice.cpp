@@ -3,12 +3,15 @@
 
 #include "main.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 using namespace live;
 
 int rdmaxx_test::before_tests() {
+    role::play_if_asked();
     std::error_code ec;
     const rdmaxx::device_list devices = rdmaxx::device_list::create(ec);
     if (!devices.empty() || variable("RIG_ADDR4").empty() || !in_vm()) {
@@ -20,11 +23,52 @@ int rdmaxx_test::before_tests() {
 
 namespace {
 
+int shell(const std::string& command) {
+    return std::system(command.c_str()); // NOLINT(concurrency-mt-unsafe): one at a time
+}
+
 void check_no_device(const std::error_code& ec) {
     CHECK(ec == std::errc::no_such_device);
 }
 
 } // namespace
+
+// First: a process that has once opened a device keeps it from going, since librdmacm has it open to the end. rxe's
+// removal waits for that.
+namespace {
+
+const role is_told("is_told", []() {
+    {
+        connection c;
+        c.server.qp.post_recv(c.server.mr);
+        std::printf("ready\n");
+        std::fflush(stdout);
+        std::vector<const void*> told;
+        for (const stopwatch waited; told.size() < 3 && waited.elapsed() < soon;)
+            for (rdmaxx::event_channel* channel : {&c.channel, &c.local.channel}) {
+                const rdmaxx::cm_event event = channel->get_cm_event_for(10ms);
+                if (event.type() == rdmaxx::cm_event_type::device_removal)
+                    told.push_back(event.id().native_handle());
+            }
+        const auto once = [&](const rdmaxx::cm_id& id) {
+            return std::count(told.begin(), told.end(), id.native_handle()) == 1;
+        };
+        need(once(c.local.listener), "the listener is told");
+        need(once(c.client.id) && once(c.server.id), "both ends are told");
+    }
+    std::printf("all ended ");
+    return 0;
+});
+
+} // namespace
+
+TEST_CASE("a device that is removed tells each id of it, and all of them end") {
+    REQUIRE(shell("rdma link add rxe7 type rxe netdev " + variable("RIG_NETDEV")) == 0);
+    process p(is_told);
+    REQUIRE(p.line() == "ready");
+    CHECK(shell("timeout 60 rdma link del rxe7") == 0);
+    CHECK(p.rest() == "all ended [exit status 0]");
+}
 
 TEST_CASE("without a device every entry point says so, and a device that comes later is found") {
     std::error_code ec;
@@ -65,8 +109,7 @@ TEST_CASE("without a device every entry point says so, and a device that comes l
     CHECK(ec == std::errc::invalid_argument);
 
     // A device comes: this process, which was told ENODEV, finds it. librdmacm keeps no failure.
-    const std::string add = "rdma link add rxe7 type rxe netdev " + variable("RIG_NETDEV");
-    REQUIRE(std::system(add.c_str()) == 0); // NOLINT(concurrency-mt-unsafe): there is one thread
+    REQUIRE(shell("rdma link add rxe7 type rxe netdev " + variable("RIG_NETDEV")) == 0);
     {
         connection c;
         c.server.qp.post_recv(c.server.mr);
