@@ -93,6 +93,21 @@ def copy_rdmaxx(to):
     return to
 
 
+def publish_rdmaxx(work):
+    """A repository with rdmaxx's release. What makes git find it where rdmaxx is said to be: variables."""
+    repository = copy_rdmaxx(work / "repository")
+    settings = work / "gitconfig"
+    settings.write_text(
+        f'[url "file://{repository}"]\n    insteadOf = https://github.com/OWNER/rdmaxx.git\n'
+        "[user]\n    name = consumer\n    email = consumer@localhost\n",
+        encoding="utf-8",
+    )
+    git = {"GIT_CONFIG_GLOBAL": settings, "GIT_CONFIG_NOSYSTEM": 1}
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "."], ["tag", f"v{VERSION}"]):
+        run("git", "-C", repository, *command, **git)
+    return git
+
+
 def install_rdmaxx(work, prefix, *options, destdir=None):
     """meson install, from a build that is removed: what is installed depends on nothing else."""
     build = work / "build of rdmaxx"
@@ -123,10 +138,10 @@ def meson_build(project, *options, **environment):
     return build / "app"
 
 
-def cmake_build(project, *options):
+def cmake_build(project, *options, **environment):
     """Builds a CMake project; its program."""
     build = project / "build"
-    output = run("cmake", "-G", "Ninja", "-S", project, "-B", build, *options)
+    output = run("cmake", "-G", "Ninja", "-S", project, "-B", build, *options, **environment)
     equal("version in CMake", found_version(output), VERSION)
     run("ninja", "-C", build)
     return build / "app"

@@ -25,18 +25,7 @@ consumer.need("git")
 with consumer.workspace() as folder:
     work = pathlib.Path(folder)
 
-    # git finds a repository of ours where the wrap file says it is.
-    repository = consumer.copy_rdmaxx(work / "repository")
-    settings = work / "gitconfig"
-    settings.write_text(
-        f'[url "file://{repository}"]\n    insteadOf = https://github.com/OWNER/rdmaxx.git\n'
-        "[user]\n    name = consumer\n    email = consumer@localhost\n",
-        encoding="utf-8",
-    )
-    git = {"GIT_CONFIG_GLOBAL": settings, "GIT_CONFIG_NOSYSTEM": 1}
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "."], ["tag", f"v{consumer.VERSION}"]):
-        consumer.run("git", "-C", repository, *command, **git)
-
+    git = consumer.publish_rdmaxx(work)
     wrapped = consumer.copy_project("meson", work / "wrapped")
     (wrapped / "subprojects").mkdir()
     shutil.copy(consumer.SOURCE / "packaging/rdmaxx.wrap", wrapped / "subprojects")

@@ -34,6 +34,8 @@ def check_manifest():
     check("licence", MANIFEST["license"] == "MIT")
     check("supports", re.fullmatch(PLATFORM, MANIFEST["supports"]) and MANIFEST["supports"] == "linux")
 
+    check("no features", not {"features", "default-features"} & set(MANIFEST))
+
     names = {}
     for dependency in MANIFEST["dependencies"]:
         if isinstance(dependency, str):
@@ -55,7 +57,7 @@ def check_package(package):
     check("headers", {file.relative_to("include") for file in files if file.parts[0] == "include"} == consumer.HEADERS)
     check("only rdmaxx directly in include", {path.name for path in (package / "include").iterdir()} == {"rdmaxx"})
     check("copyright", (package / "share/rdmaxx/copyright").read_bytes() == (consumer.SOURCE / "LICENSE").read_bytes())
-    check("usage", pathlib.Path("share/rdmaxx/usage") in files)
+    check("usage", (package / "share/rdmaxx/usage").read_bytes() == (PORT / "usage").read_bytes())
     check("no debug, bin, cmake, lib/cmake, tools", not {"debug", "bin", "cmake", "lib/cmake"} & set(map(str, folders)))
     check("no file beside the folders", not [file for file in files if len(file.parts) == 1])
     check("no empty folder", not [folder for folder in folders if not any((package / folder).iterdir())])
@@ -100,7 +102,12 @@ def main():
         shutil.rmtree(root / "buildtrees")
 
         # In a static triplet, which has nothing but archives, nobody need ask for static linking or for drivers.
+        # What the port tells its users to write is what they have here.
         project = consumer.copy_project("find_package", root / "project")
+        told = (PORT / "usage").read_text(encoding="utf-8")
+        written = (project / "program/CMakeLists.txt").read_text(encoding="utf-8").replace("(app", "(main")
+        for line in ("find_package(rdmaxx CONFIG REQUIRED)\n", "target_link_libraries(main PRIVATE rdmaxx::rdmaxx)\n"):
+            check(f"usage: {line}", line in told and line in written)
         program = consumer.cmake_build(project, f"-DCMAKE_PREFIX_PATH={root}/installed")
         consumer.check_program(static.check_static(program))
         commands = consumer.run("ninja", "-C", project / "build", "-t", "commands")
