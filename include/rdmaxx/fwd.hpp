@@ -34,6 +34,43 @@ struct send_wr;
 struct recv_wr;
 struct wc;
 struct remote_buffer;
+class mr_change;
+class mr_init_attr;
+class iova_mr;
+class registered_buffer;
+class registered_resource;
+class mw;
+class mw_ref;
+struct mw_bind_info;
+class dm;
+class dm_ref;
+class dmah;
+class dmah_ref;
+class buf;
+class buf_ref;
+class xrcd;
+class xrcd_ref;
+class td;
+class td_ref;
+class parent_domain;
+class wq;
+class wq_ref;
+class rwq_ind_table;
+class rwq_ind_table_ref;
+class counters;
+class counters_ref;
+class comp_cntr;
+class comp_cntr_ref;
+class flow;
+class flow_ref;
+class flow_attr;
+class flow_action;
+class flow_action_ref;
+class srq_init_attr_ex;
+class gid;
+class gid_table;
+struct gid_entry;
+struct port_attr;
 
 class addrinfo;
 class devices;
@@ -51,6 +88,7 @@ namespace detail {
 template <class Traits>
 class id_owner;      // what cm_id and sync_id share
 struct async_access; // the gets of async_event
+struct gid_queries;  // the calls of gid_table
 struct stop_access;  // the gets of cm/stop.hpp and verbs/stop.hpp
 }
 

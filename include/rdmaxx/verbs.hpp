@@ -2,20 +2,28 @@
 #ifndef RDMAXX_VERBS_HPP
 #define RDMAXX_VERBS_HPP
 
-#include <rdmaxx/error.hpp>              // IWYU pragma: export
-#include <rdmaxx/verbs/ah.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/async_event.hpp>  // IWYU pragma: export
-#include <rdmaxx/verbs/comp_channel.hpp> // IWYU pragma: export
-#include <rdmaxx/verbs/context.hpp>      // IWYU pragma: export
-#include <rdmaxx/verbs/cq.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/cq_event.hpp>     // IWYU pragma: export
-#include <rdmaxx/verbs/device.hpp>       // IWYU pragma: export
-#include <rdmaxx/verbs/mr.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/pd.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/qp.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/srq.hpp>          // IWYU pragma: export
-#include <rdmaxx/verbs/wc.hpp>           // IWYU pragma: export
-#include <rdmaxx/verbs/wr.hpp>           // IWYU pragma: export
-#include <rdmaxx/version.hpp>            // IWYU pragma: export
+#include <rdmaxx/error.hpp>                   // IWYU pragma: export
+#include <rdmaxx/verbs/ah.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/async_event.hpp>       // IWYU pragma: export
+#include <rdmaxx/verbs/comp_channel.hpp>      // IWYU pragma: export
+#include <rdmaxx/verbs/context.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/cq.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/cq_event.hpp>          // IWYU pragma: export
+#include <rdmaxx/verbs/device.hpp>            // IWYU pragma: export
+#include <rdmaxx/verbs/dm.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/fork.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/gid.hpp>               // IWYU pragma: export
+#include <rdmaxx/verbs/iova_mr.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/keys.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/mr.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/mw.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/pd.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/port.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/qp.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/registered_buffer.hpp> // IWYU pragma: export
+#include <rdmaxx/verbs/srq.hpp>               // IWYU pragma: export
+#include <rdmaxx/verbs/wc.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/wr.hpp>                // IWYU pragma: export
+#include <rdmaxx/version.hpp>                 // IWYU pragma: export
 
 #endif

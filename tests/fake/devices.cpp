@@ -484,8 +484,17 @@ int ibv_close_device(ibv_context* context) {
     });
 }
 
-ibv_context* ibv_import_device(int) {
-    return make_call<ibv_context>("ibv_import_device", nullptr, [](c_call&, ibv_context*&) { return EOPNOTSUPP; });
+// By the number of the descriptor, since the other "process" is this one; it stays open until the other is closed.
+ibv_context* ibv_import_device(int cmd_fd) {
+    return make_call<ibv_context>("ibv_import_device", nullptr, [&](c_call&, ibv_context*& made) {
+        section lock;
+        device_object* dev = nullptr;
+        each<context_object>([&](context_object& o) {
+            if (o.c->cmd_fd == cmd_fd)
+                dev = o.dev;
+        });
+        return dev == nullptr ? EBADF : make_context(*dev, made);
+    });
 }
 
 // ---------------------------------------------------------------- librdmacm's list of contexts

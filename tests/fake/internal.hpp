@@ -272,6 +272,7 @@ struct pd_object : object {
     pd_object() : object(type) {}
     ibv_pd* c = nullptr;
     pd_object* base = nullptr; // of a parent domain
+    bool imported = false;
 };
 
 struct mr_object : object {
@@ -283,6 +284,7 @@ struct mr_object : object {
     unsigned access = 0;
     bool null = false;
     std::byte* backing = nullptr; // device memory
+    bool imported = false;
 };
 
 struct mw_object : object {
@@ -302,6 +304,7 @@ struct dm_object : object {
     dm_object() : object(type) {}
     ibv_dm* c = nullptr;
     std::vector<std::byte> bytes;
+    bool imported = false;
 };
 
 struct comp_channel_object : object {

@@ -56,6 +56,9 @@ int destroy_plain(const char* name, const char* what, const void* handle) {
             return EINVAL;
         if (o->children > 0)
             return EBUSY;
+        if constexpr (requires { o->imported; })
+            if (o->imported)
+                report(std::string(call.name()) + ": " + o->name + " was imported: this destroys the other process's");
         bury(*o);
         return 0;
     });
@@ -186,22 +189,28 @@ int copy_from_dm(void* host, ibv_dm* dm, std::uint64_t offset, std::size_t lengt
     });
 }
 
+dm_object& add_dm(context_object& owner, std::size_t length, ibv_dm*& made) {
+    block b;
+    made = new_struct<ibv_dm>(b);
+    made->context = owner.c;
+    made->memcpy_to_dm = copy_to_dm;
+    made->memcpy_from_dm = copy_from_dm;
+    made->comp_mask = IBV_DM_MASK_HANDLE;
+    made->handle = next_handle();
+    auto& o = enlist<dm_object>(made, b, {&owner});
+    o.c = made;
+    o.bytes.resize(length);
+    return o;
+}
+
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
     return make_call<ibv_dm>("ibv_alloc_dm", context, [&](c_call& call, ibv_dm*& made) {
         section lock;
         auto* owner = expect<context_object>(call.name(), "context", context);
         if (owner == nullptr || attr->length == 0)
             return EINVAL;
-        block b;
-        made = new_struct<ibv_dm>(b);
-        made->context = context;
-        made->memcpy_to_dm = copy_to_dm;
-        made->memcpy_from_dm = copy_from_dm;
-        made->comp_mask = IBV_DM_MASK_HANDLE;
-        made->handle = next_handle();
-        auto& o = enlist<dm_object>(made, b, {owner});
-        o.c = made;
-        o.bytes.resize(attr->length);
+        add_dm(*owner, attr->length, made);
+        call.detail(std::to_string(attr->length) + " bytes, aligned to 2^" + std::to_string(attr->log_align_req));
         return 0;
     });
 }
@@ -802,9 +811,13 @@ int destroy_wq(ibv_wq* wq) {
     });
 }
 
-int advise_mr(ibv_pd* pd, ibv_advise_mr_advice, std::uint32_t, ibv_sge*, std::uint32_t) {
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* sges, std::uint32_t count) {
     return int_call("ibv_advise_mr", pd, returns::error_number, [&](c_call& call) {
         section lock;
+        std::string what = "advice " + std::to_string(advice) + ", flags " + std::to_string(flags);
+        for (std::uint32_t i = 0; i < count; ++i)
+            what += ", " + std::to_string(sges[i].length) + " bytes";
+        call.detail(what);
         return expect<pd_object>(call.name(), "PD", pd) == nullptr ? EINVAL : 0;
     });
 }
@@ -871,8 +884,21 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64
     return reg_mr(plain ? "ibv_reg_mr" : "ibv_reg_mr_iova", pd, addr, length, iova, access);
 }
 
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-    return make_call<ibv_mr>("ibv_reg_dmabuf_mr", pd, [](c_call&, ibv_mr*&) { return EOPNOTSUPP; });
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                          int access) {
+    return make_call<ibv_mr>("ibv_reg_dmabuf_mr", pd, [&](c_call& call, ibv_mr*& made) {
+        section lock;
+        if (fd < 0)
+            return EBADF;
+        if (!access_allowed(static_cast<unsigned>(access)) || length == 0 || (offset - iova) % 4096 != 0)
+            return EINVAL;
+        const auto* o = add_mr(call.name(), pd, nullptr, length, iova, static_cast<unsigned>(access));
+        if (o == nullptr)
+            return EINVAL;
+        call.detail(std::to_string(length) + " bytes from " + std::to_string(offset) + " of fd " + std::to_string(fd));
+        made = o->c;
+        return 0;
+    });
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {
@@ -912,27 +938,94 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t leng
     }
     if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0)
         o->access = static_cast<unsigned>(access);
+    call.detail("flags " + std::to_string(flags));
     new_keys(mr->lkey, mr->rkey);
     return call.finish(0);
 }
 
-ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t) {
-    return make_call<ibv_pd>("ibv_import_pd", context, [](c_call&, ibv_pd*&) { return EOPNOTSUPP; });
+namespace {
+
+// An object of another process, by its handle: here, of another context of the device.
+template <class Object>
+Object* exported(const context_object& importer, std::uint32_t handle) {
+    Object* found = nullptr;
+    each<Object>([&](Object& o) {
+        const context_object* owner = context_above(o);
+        if (o.c->handle == handle && !o.imported && owner->dev == importer.dev && owner != &importer)
+            found = &o;
+    });
+    return found;
+}
+
+// Given back, and not destroyed: what it is the name of stays.
+template <class Object>
+void unimport(const char* name, const char* what, void* handle) {
+    c_call call(name, handle, returns::nothing);
+    section lock;
+    auto* o = expect<Object>(call.name(), what, handle);
+    if (o == nullptr)
+        return;
+    if (!o->imported)
+        report(std::string(call.name()) + ": " + o->name + " was not imported");
+    else if (o->children > 0)
+        report(std::string(call.name()) + ": " + o->name + " is in use");
+    else
+        bury(*o);
+}
+
+} // namespace
+
+ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
+    return make_call<ibv_pd>("ibv_import_pd", context, [&](c_call& call, ibv_pd*& made) {
+        section lock;
+        auto* owner = expect<context_object>(call.name(), "context", context);
+        if (owner == nullptr || exported<pd_object>(*owner, handle) == nullptr)
+            return ENOENT;
+        made = add_pd(*owner, {owner}, nullptr);
+        made->handle = handle;
+        find<pd_object>(made)->imported = true;
+        return 0;
+    });
 }
 void ibv_unimport_pd(ibv_pd* pd) {
-    c_call call("ibv_unimport_pd", pd, returns::nothing);
+    unimport<pd_object>("ibv_unimport_pd", "PD", pd);
 }
-ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t) {
-    return make_call<ibv_mr>("ibv_import_mr", pd, [](c_call&, ibv_mr*&) { return EOPNOTSUPP; });
+ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
+    return make_call<ibv_mr>("ibv_import_mr", pd, [&](c_call& call, ibv_mr*& made) {
+        section lock;
+        auto* domain = expect<pd_object>(call.name(), "PD", pd);
+        if (domain == nullptr)
+            return EINVAL;
+        const auto* source = exported<mr_object>(*context_above(*domain), handle);
+        if (source == nullptr)
+            return ENOENT;
+        auto* o = add_mr(call.name(), pd, nullptr, source->c->length, source->iova, source->access);
+        o->imported = true;
+        made = o->c;
+        made->handle = handle;
+        made->lkey = source->c->lkey;
+        made->rkey = source->c->rkey;
+        return 0;
+    });
 }
 void ibv_unimport_mr(ibv_mr* mr) {
-    c_call call("ibv_unimport_mr", mr, returns::nothing);
+    unimport<mr_object>("ibv_unimport_mr", "MR", mr);
 }
-ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t) {
-    return make_call<ibv_dm>("ibv_import_dm", context, [](c_call&, ibv_dm*&) { return EOPNOTSUPP; });
+ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
+    return make_call<ibv_dm>("ibv_import_dm", context, [&](c_call& call, ibv_dm*& made) {
+        section lock;
+        auto* owner = expect<context_object>(call.name(), "context", context);
+        const auto* source = owner == nullptr ? nullptr : exported<dm_object>(*owner, handle);
+        if (source == nullptr)
+            return ENOENT;
+        auto& o = add_dm(*owner, source->bytes.size(), made);
+        o.imported = true;
+        made->handle = handle;
+        return 0;
+    });
 }
 void ibv_unimport_dm(ibv_dm* dm) {
-    c_call call("ibv_unimport_dm", dm, returns::nothing);
+    unimport<dm_object>("ibv_unimport_dm", "device memory", dm);
 }
 
 // ---------------------------------------------------------------- completion channels and queues

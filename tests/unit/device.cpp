@@ -148,3 +148,165 @@ TEST_CASE_METHOD(unit::test, "context: of an id with ENOMEM frees the list", "[d
     CHECK(number(ec) == ENOMEM);
     CHECK(fake::calls("rdma_get_devices") == fake::calls("rdma_free_devices"));
 }
+
+// ---------------------------------------------------------------- GIDs, P_Keys, ports
+
+TEST_CASE_METHOD(unit::test, "gid: is what RoCE has for an address", "[device]") {
+    CHECK_FALSE(gid());
+    const gid v4(address::parse("192.0.2.1:7471"));
+    CHECK(v4);
+    CHECK(v4.to_string() == "::ffff:192.0.2.1");
+    CHECK(v4.interface_id() == 0x0000ffffc0000201);
+    const gid v6(address::parse("[fe80::5054:ff:fe00:1%lo]:7471"));
+    CHECK(v6.to_string() == "fe80::5054:ff:fe00:1");
+    CHECK(v6.subnet_prefix() == 0xfe80000000000000);
+    CHECK(v6.interface_id() == 0x505400fffe000001);
+    CHECK(v6 == gid(v6.raw()));
+    CHECK(v6 != v4);
+    CHECK(gid(address()) == gid());
+#if RDMAXX_HAS_AF_IB
+    CHECK(gid(address::parse("ib[fe80::5054:ff:fe00:1]")) == v6);
+#endif
+}
+
+TEST_CASE_METHOD(unit::test, "context: finds the row of an address and a type, and no default one", "[device]") {
+    fake::devices({{.name = "fake0", .addresses = {"192.0.2.1", "2001:db8::1"}, .ports = 2}});
+    const opened with;
+    const gid_table table = with.device.query_gid_table();
+    CHECK(table.size() == 12); // link-local and two addresses, v1 and v2, on each port
+    for (const gid_entry& row : table)
+        CHECK(row.gid());
+    const auto here = with.device.find_gid(address::parse("192.0.2.1:7471"), gid_type::roce_v2);
+    REQUIRE(here);
+    CHECK(here->index() == 3);
+    CHECK(here->port_num() == 1);
+    CHECK(here->type() == gid_type::roce_v2);
+    CHECK(here->ndev_ifindex() == 2);
+    CHECK(with.device.query_gid(1, 3).gid() == here->gid());
+    const auto there = with.device.find_gid(address::parse("192.0.2.1"), gid_type::roce_v1, 2);
+    REQUIRE(there);
+    CHECK(there->index() == 2);
+    CHECK(there->port_num() == 2);
+    CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.2"), gid_type::roce_v2));
+    CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.1"), gid_type::ib));
+    CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.1"), gid_type::roce_v2, 3));
+    CHECK(std::string(to_string(here->type())) == "roce_v2");
+}
+
+TEST_CASE_METHOD(unit::test, "context: a GID table that cannot be read is an error, and leaves nothing", "[device]") {
+    const opened with;
+    const char* call = GENERATE("ibv_query_device", "ibv_query_port", "ibv_query_gid_table");
+    fake::fail(call, 1, EIO);
+    const caught failed([&] { static_cast<void>(with.device.query_gid_table()); });
+    CHECK(failed.code == EIO);
+    CHECK(failed.call == call);
+    fake::fail(call, 1, EIO);
+    std::error_code ec;
+    CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.1"), gid_type::roce_v2, 0, ec));
+    CHECK(number(ec) == EIO);
+    CHECK(caught([&] { static_cast<void>(with.device.query_gid(1, 99)); }).code == EINVAL);
+    static_cast<void>(with.device.query_gid(1, 0, ec));
+    CHECK(!ec);
+    const failing_allocation none(1);
+    static_cast<void>(with.device.query_gid_table(ec));
+    CHECK(number(ec) == ENOMEM);
+}
+
+TEST_CASE_METHOD(unit::test, "context: P_Keys in host byte order", "[device]") {
+    const opened with;
+    CHECK(with.device.query_pkey(1, 0) == 0xffff);
+    CHECK(with.device.find_pkey(1, 0xffff) == std::uint16_t{0});
+    CHECK_FALSE(with.device.find_pkey(1, 0x8001));
+    const caught beyond([&] { static_cast<void>(with.device.query_pkey(1, 1)); });
+    CHECK(beyond.code == EINVAL);
+    CHECK(beyond.call == "ibv_query_pkey");
+    std::error_code ec;
+    static_cast<void>(with.device.query_pkey(2, 0, ec));
+    CHECK(number(ec) == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "context: what ports and devices say in types", "[device]") {
+    const opened with;
+    const port_attr port = with.device.query_port(1);
+    CHECK(port.port_state() == port_state::active);
+    CHECK(port.mtu() == mtu::bytes_1024);
+    CHECK(port.is_ethernet());
+    CHECK(port.speed_mbps() == 2500);
+    CHECK(with.device.query_device_ex().orig_attr.max_qp_wr == fake::limits().max_qp_wr);
+    CHECK(with.device.device().node_type() == node_type::ca);
+    CHECK(with.device.device().index() == 0);
+    CHECK(with.device.num_comp_vectors() == 4);
+    CHECK(with.device.cmd_fd() == with.device.native_handle()->cmd_fd);
+    std::error_code ec;
+    static_cast<void>(with.device.query_rt_values(ec)); // the fake has no clock
+    CHECK(number(ec) == EOPNOTSUPP);
+    fake::fail("ibv_query_device_ex", 1, EIO);
+    CHECK(caught([&] { static_cast<void>(with.device.query_device_ex()); }).call == "ibv_query_device_ex");
+}
+
+TEST_CASE_METHOD(unit::test, "port_attr: speed is lanes by lane speed, the extended one first", "[device]") {
+    port_attr port;
+    CHECK(port.speed_mbps() == 0);
+    port.active_width = 2; // four lanes
+    for (const auto& [code, mbps] :
+         {std::pair{1, 2500}, {2, 5000}, {4, 10000}, {16, 14000}, {32, 25000}, {64, 50000}}) {
+        port.active_speed = static_cast<std::uint8_t>(code);
+        CHECK(port.speed_mbps() == static_cast<std::uint64_t>(mbps) * 4);
+    }
+    for (const auto& [width, lanes] : {std::pair{1, 1U}, {4, 8U}, {8, 12U}, {16, 2U}, {3, 0U}}) {
+        port.active_width = static_cast<std::uint8_t>(width);
+        CHECK(port.speed_mbps() == 50000U * lanes);
+    }
+}
+
+TEST_CASE_METHOD(unit::test, "mtu and rate: conversions", "[device]") {
+    CHECK(to_bytes(mtu::bytes_256) == 256);
+    CHECK(to_bytes(mtu::bytes_4096) == 4096);
+    CHECK(to_bytes(static_cast<mtu>(0)) == 0);
+    CHECK(to_bytes(static_cast<mtu>(6)) == 0);
+    CHECK(mtu_within(1500 - 76) == mtu::bytes_1024);
+    CHECK(mtu_within(4096) == mtu::bytes_4096);
+    CHECK(mtu_within(4095) == mtu::bytes_2048);
+    CHECK(mtu_within(1) == mtu::bytes_256);
+    CHECK(rate_to_mbps(rate::gbps_100) == 103125);
+    CHECK(mbps_to_rate(rate_to_mbps(rate::gbps_25)) == rate::gbps_25);
+    CHECK(mbps_to_rate(1) == rate::max);
+    CHECK(rate_to_mult(rate::gbps_10) == 4);
+    CHECK(mult_to_rate(2) == rate::gbps_5);
+    CHECK(std::string(to_string(rate::gbps_2_5)) == "2.5 Gb/s");
+    CHECK(std::string(to_string(static_cast<rate>(99))) == "unknown");
+    CHECK(std::string(to_string(port_state::armed)) == "armed");
+    CHECK(std::string(to_string(static_cast<port_state>(99))) == "unknown");
+    CHECK(std::string(to_string(node_type::switch_)) == "switch");
+    CHECK(std::string(to_string(mtu::bytes_512)) == "bytes_512");
+}
+
+TEST_CASE_METHOD(unit::test, "fork: status and init", "[device]") {
+    CHECK(is_fork_initialized() == fork_status::unneeded);
+    CHECK(std::string(to_string(fork_status::unneeded)) == "unneeded");
+    fork_init();
+    fake::fail("ibv_fork_init", 1, EINVAL);
+    const caught late([] { fork_init(); });
+    CHECK(late.code == EINVAL);
+    CHECK(late.call == "ibv_fork_init");
+    std::error_code ec;
+    fork_init(ec);
+    CHECK(!ec);
+}
+
+TEST_CASE_METHOD(unit::test, "context: one that is imported is another one, of the same device", "[device]") {
+    const opened with;
+    {
+        const context imported = context::import_device(with.device.cmd_fd());
+        CHECK(imported.native_handle() != with.device.native_handle());
+        CHECK(std::string(imported.device().name()) == "fake0");
+    }
+    CHECK(fake::calls("ibv_close_device") == 1);
+    const caught bad([] { static_cast<void>(context::import_device(-1)); });
+    CHECK(bad.code == EBADF);
+    CHECK(bad.call == "ibv_import_device");
+    std::error_code ec;
+    fake::fail("ibv_import_device", 1, EOPNOTSUPP);
+    CHECK_FALSE(context::import_device(with.device.cmd_fd(), ec));
+    CHECK(number(ec) == EOPNOTSUPP);
+}

@@ -27,6 +27,16 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
     }
 }
 
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+    if (++allocations_seen == allocation_to_fail)
+        return nullptr;
+    try {
+        return ::operator new[](size);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
 namespace unit {
 
 namespace {

@@ -57,14 +57,20 @@ template <class Request>
 [[nodiscard]] inline int c_post_recv(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
     return ::ibv_post_srq_recv(srq, first, bad);
 }
+[[nodiscard]] inline int c_post_recv(ibv_wq* wq, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
+    return ::ibv_post_wq_recv(wq, first, bad);
+}
 [[nodiscard]] constexpr const char* c_post_recv_name(const ibv_qp*) noexcept {
     return "ibv_post_recv";
 }
 [[nodiscard]] constexpr const char* c_post_recv_name(const ibv_srq*) noexcept {
     return "ibv_post_srq_recv";
 }
+[[nodiscard]] constexpr const char* c_post_recv_name(const ibv_wq*) noexcept {
+    return "ibv_post_wq_recv";
+}
 
-/// Receive requests, of a queue pair or of a shared receive queue. Data path: no system call of ours, no allocation, no
+/// Receive requests, of a queue pair, of a shared receive queue or of a work queue. Data path: no system call of ours, no allocation, no
 /// lock. The request and what it refers to may go when the call returns; the memory that its SGEs name may not. A full
 /// queue is ENOMEM, and no broken one.
 template <class Handle>
@@ -116,7 +122,7 @@ public:
         post_recv(request);
     }
     /// Receives into a whole memory region.
-    void post_recv(const mr& region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
+    void post_recv(mr_ref region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
 };
 
 } // namespace rdmaxx::inline v0::detail

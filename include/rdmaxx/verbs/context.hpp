@@ -1,4 +1,4 @@
-// struct ibv_context, an open device: ibv_open_device(3), ibv_query_device(3), ibv_query_port(3).
+// struct ibv_context, an open device: ibv_open_device(3), ibv_query_device_ex(3), ibv_query_port(3), ibv_import_device(3).
 #ifndef RDMAXX_VERBS_CONTEXT_HPP
 #define RDMAXX_VERBS_CONTEXT_HPP
 
@@ -7,6 +7,13 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/detail/wait.hpp>
 #include <rdmaxx/verbs/device.hpp>
+#include <rdmaxx/verbs/gid.hpp>
+#include <rdmaxx/verbs/port.hpp>
+
+#include <cstdint>
+#include <optional>
+
+#include <arpa/inet.h>
 
 namespace rdmaxx::inline v0 {
 namespace detail {
@@ -66,29 +73,173 @@ public:
         return attr;
     }
 
+    /// What the device can do beyond that: on-demand paging, tag matching, RSS, packet pacing ... System call.
+    /// C call: ibv_query_device_ex(3).
+    [[nodiscard]] ibv_device_attr_ex query_device_ex() const {
+        ibv_device_attr_ex attr{};
+        check(do_query_device_ex(attr));
+        return attr;
+    }
+    [[nodiscard]] ibv_device_attr_ex query_device_ex(std::error_code& ec) const noexcept {
+        ibv_device_attr_ex attr{};
+        assign(ec, do_query_device_ex(attr));
+        return attr;
+    }
+
+    /// The device's clock in the ticks of completion timestamps (ibv_device_attr_ex::hca_core_clock, kHz).
+    /// @throws error EOPNOTSUPP for a device that has none. C call: ibv_query_rt_values_ex(3).
+    [[nodiscard]] timespec query_rt_values() const {
+        timespec clock{};
+        check(do_query_rt_values(clock));
+        return clock;
+    }
+    [[nodiscard]] timespec query_rt_values(std::error_code& ec) const noexcept {
+        timespec clock{};
+        assign(ec, do_query_rt_values(clock));
+        return clock;
+    }
+
     /// State and limits of a port. System call.
     /// @param port from 1
     /// C call: ibv_query_port(3).
-    [[nodiscard]] ibv_port_attr query_port(std::uint8_t port) const {
-        ibv_port_attr attr{};
+    [[nodiscard]] port_attr query_port(std::uint8_t port) const {
+        port_attr attr;
         check(do_query_port(port, attr));
         return attr;
     }
-    [[nodiscard]] ibv_port_attr query_port(std::uint8_t port, std::error_code& ec) const noexcept {
-        ibv_port_attr attr{};
+    [[nodiscard]] port_attr query_port(std::uint8_t port, std::error_code& ec) const noexcept {
+        port_attr attr;
         assign(ec, do_query_port(port, attr));
         return attr;
     }
 
+    /// The effective speed of a port in Mb/s, of all links of a bond together. (port_attr::speed_mbps() is there with every
+    /// rdma-core, for one link.) System call.
+    /// @throws error EOPNOTSUPP for a kernel or device that does not tell. C call: ibv_query_port_speed(3), rdma-core 62.
+    template <class C = ibv_context>
+        requires has_query_port_speed<C>
+    [[nodiscard]] std::uint64_t query_port_speed(std::uint32_t port) const {
+        std::uint64_t speed = 0;
+        check(do_query_port_speed<C>(port, speed));
+        return speed;
+    }
+    template <class C = ibv_context>
+        requires has_query_port_speed<C>
+    [[nodiscard]] std::uint64_t query_port_speed(std::uint32_t port, std::error_code& ec) const noexcept {
+        std::uint64_t speed = 0;
+        assign(ec, do_query_port_speed<C>(port, speed));
+        return speed;
+    }
+
+    /// An entry of a port's P_Key table, in host byte order. System call. C call: ibv_query_pkey(3).
+    [[nodiscard]] std::uint16_t query_pkey(std::uint8_t port, int index) const {
+        std::uint16_t pkey = 0;
+        check(do_query_pkey(port, index, pkey));
+        return pkey;
+    }
+    [[nodiscard]] std::uint16_t query_pkey(std::uint8_t port, int index, std::error_code& ec) const noexcept {
+        std::uint16_t pkey = 0;
+        assign(ec, do_query_pkey(port, index, pkey));
+        return pkey;
+    }
+
+#if RDMAXX_HAS_LINUX_VERBS
+    /// Where a port's P_Key table has it, for qp_attr::pkey_index; empty if it has not. System calls.
+    /// @param pkey in host byte order; 0xffff is the default one
+    /// C call: ibv_get_pkey_index(3).
+    [[nodiscard]] std::optional<std::uint16_t> find_pkey(std::uint8_t port, std::uint16_t pkey) const noexcept {
+        const int index = ::ibv_get_pkey_index(this->native_handle(), port, htons(pkey));
+        return index >= 0 ? std::optional(static_cast<std::uint16_t>(index)) : std::nullopt;
+    }
+
+    /// Every GID of every port. System calls. C call: ibv_query_gid_table(3).
+    [[nodiscard]] gid_table query_gid_table() const {
+        gid_table table;
+        check(gid_queries::table(this->native_handle(), table));
+        return table;
+    }
+    [[nodiscard]] gid_table query_gid_table(std::error_code& ec) const noexcept {
+        gid_table table;
+        assign(ec, gid_queries::table(this->native_handle(), table));
+        return table;
+    }
+
+    /// The row of an address in the GID table: whose index() is a path's sgid_index. Empty if the device does not have
+    /// that address with that type. System calls.
+    /// @param port from 1, or 0 for any
+    [[nodiscard]] std::optional<gid_entry> find_gid(const address& local, gid_type type, std::uint32_t port = 0) const {
+        return query_gid_table().find(gid(local), type, port);
+    }
+    [[nodiscard]] std::optional<gid_entry> find_gid(const address& local, gid_type type, std::uint32_t port,
+                                                    std::error_code& ec) const noexcept {
+        return query_gid_table(ec).find(gid(local), type, port);
+    }
+
+    /// One row of the GID table. System call.
+    /// @throws error ENODATA for a row without a GID, EINVAL. C call: ibv_query_gid_ex(3).
+    [[nodiscard]] gid_entry query_gid(std::uint32_t port, std::uint32_t index) const {
+        gid_entry entry;
+        check(gid_queries::entry(this->native_handle(), port, index, entry));
+        return entry;
+    }
+    [[nodiscard]] gid_entry query_gid(std::uint32_t port, std::uint32_t index, std::error_code& ec) const noexcept {
+        gid_entry entry;
+        assign(ec, gid_queries::entry(this->native_handle(), port, index, entry));
+        return entry;
+    }
+#endif
+
+    /// The descriptor that context::import_device takes in a process that got a copy of it (SCM_RIGHTS): ours, not to be
+    /// closed.
+    [[nodiscard]] int cmd_fd() const noexcept {
+        return this->native_handle()->cmd_fd;
+    }
+
+    /// How many completion vectors (interrupts) a CQ can choose from.
+    [[nodiscard]] int num_comp_vectors() const noexcept {
+        return this->native_handle()->num_comp_vectors;
+    }
+
     /// The descriptor of asynchronous events, for event loops.
-    [[nodiscard]] int async_fd() const noexcept { return this->native_handle()->async_fd; }
+    [[nodiscard]] int async_fd() const noexcept {
+        return this->native_handle()->async_fd;
+    }
 
 private:
     [[nodiscard]] status do_query_device(ibv_device_attr& attr) const noexcept {
         return check_number("ibv_query_device", ::ibv_query_device(this->native_handle(), &attr));
     }
-    [[nodiscard]] status do_query_port(std::uint8_t port, ibv_port_attr& attr) const noexcept {
-        return check_number("ibv_query_port", ::ibv_query_port(this->native_handle(), port, &attr));
+    [[nodiscard]] status do_query_device_ex(ibv_device_attr_ex& attr) const noexcept {
+        return check_number("ibv_query_device_ex", ::ibv_query_device_ex(this->native_handle(), nullptr, &attr));
+    }
+    [[nodiscard]] status do_query_rt_values(timespec& clock) const noexcept {
+        ibv_values_ex values{};
+        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        const status result =
+            check_number("ibv_query_rt_values_ex", ::ibv_query_rt_values_ex(this->native_handle(), &values));
+        if (!result.failed() && (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0)
+            return {"ibv_query_rt_values_ex", EOPNOTSUPP, "the device told no clock"};
+        clock = values.raw_clock;
+        return result;
+    }
+    [[nodiscard]] status do_query_port(std::uint8_t port, port_attr& attr) const noexcept {
+        ibv_port_attr* raw = &attr;
+        return check_number("ibv_query_port", ::ibv_query_port(this->native_handle(), port, raw));
+    }
+    template <class C>
+    [[nodiscard]] status do_query_port_speed(std::uint32_t port, std::uint64_t& mbps) const noexcept {
+        C* raw = this->native_handle();
+        std::uint64_t hundreds = 0; // of Mb/s
+        const status result = check_number("ibv_query_port_speed", ibv_query_port_speed(raw, port, &hundreds));
+        mbps = hundreds * 100;
+        return result;
+    }
+    [[nodiscard]] status do_query_pkey(std::uint8_t port, int index, std::uint16_t& pkey) const noexcept {
+        decltype(htons(0)) wire = 0;
+        const status result =
+            check_errno("ibv_query_pkey", ::ibv_query_pkey(this->native_handle(), port, index, &wire));
+        pkey = ntohs(wire);
+        return result;
     }
 };
 
@@ -144,6 +295,25 @@ public:
         return result;
     }
 
+#if RDMAXX_HAS_LINUX_VERBS
+    /// The context of another process, by a descriptor that came from there (context_ops::cmd_fd, over a Unix socket):
+    /// its objects can be imported by their handles (pd::import_pd ...). It is closed by ibv_close_device, and takes the
+    /// descriptor with it.
+    /// @param cmd_fd becomes the context's when the call succeeds
+    /// @throws error EOPNOTSUPP for a driver without it (Soft-RoCE's), EBADF
+    /// C call: ibv_import_device(3).
+    [[nodiscard]] static context import_device(int cmd_fd) {
+        context result;
+        detail::check(result.import(cmd_fd));
+        return result;
+    }
+    [[nodiscard]] static context import_device(int cmd_fd, std::error_code& ec) noexcept {
+        context result;
+        detail::assign(ec, result.import(cmd_fd));
+        return result;
+    }
+#endif
+
 private:
     [[nodiscard]] detail::status init(device_ref device) noexcept {
         if (!device)
@@ -152,6 +322,14 @@ private:
             make("ibv_open_device", [&]() noexcept { return ::ibv_open_device(device.native_handle()); });
         return made.failed() ? made : unblock();
     }
+
+#if RDMAXX_HAS_LINUX_VERBS
+    [[nodiscard]] detail::status import(int cmd_fd) noexcept {
+        const detail::status made =
+            make("ibv_import_device", [cmd_fd]() noexcept { return ::ibv_import_device(cmd_fd); });
+        return made.failed() ? made : unblock();
+    }
+#endif
 
     [[nodiscard]] detail::status take(ibv_context* raw) noexcept {
         const detail::status made = make("ibv_open_device", [raw]() noexcept { return raw; });

@@ -14,6 +14,33 @@
 
 namespace rdmaxx::inline v0 {
 
+/// What a device is (enum ibv_node_type).
+enum class node_type : int {
+    unknown = IBV_NODE_UNKNOWN,
+    ca = IBV_NODE_CA, ///< InfiniBand and RoCE
+    switch_ = IBV_NODE_SWITCH,
+    router = IBV_NODE_ROUTER,
+    rnic = IBV_NODE_RNIC, ///< iWARP
+    usnic = IBV_NODE_USNIC,
+    usnic_udp = IBV_NODE_USNIC_UDP,
+    unspecified = 7, // rdma-core 22
+};
+
+/// The enumerator's name; `unknown` for a value that this version does not know.
+[[nodiscard]] constexpr const char* to_string(node_type type) noexcept {
+    switch (type) {
+    case node_type::unknown: return "unknown";
+    case node_type::ca: return "ca";
+    case node_type::switch_: return "switch";
+    case node_type::router: return "router";
+    case node_type::rnic: return "rnic";
+    case node_type::usnic: return "usnic";
+    case node_type::usnic_udp: return "usnic_udp";
+    case node_type::unspecified: return "unspecified";
+    }
+    return "unknown";
+}
+
 /// One RDMA device of this machine. Valid as long as the device_list it came from, or a context opened on it.
 class device_ref : public detail::ref<ibv_device> {
 public:
@@ -32,8 +59,21 @@ public:
         return value;
     }
 
+#if RDMAXX_HAS_LINUX_VERBS
+    /// The kernel's number of the device, which stays when it is renamed; -1 if unknown. C call: ibv_get_device_index(3).
+    [[nodiscard]] int index() const noexcept {
+        return ::ibv_get_device_index(native_handle());
+    }
+#endif
+
+    [[nodiscard]] rdmaxx::node_type node_type() const noexcept {
+        return static_cast<rdmaxx::node_type>(native_handle()->node_type);
+    }
+
     /// True for iWARP, whose rules differ: the side that connects sends first, no UD, no atomics.
-    [[nodiscard]] bool is_iwarp() const noexcept { return native_handle()->transport_type == IBV_TRANSPORT_IWARP; }
+    [[nodiscard]] bool is_iwarp() const noexcept {
+        return native_handle()->transport_type == IBV_TRANSPORT_IWARP;
+    }
 };
 
 namespace detail {

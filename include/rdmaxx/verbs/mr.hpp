@@ -5,6 +5,7 @@
 #include <rdmaxx/detail/flags.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/keys.hpp>
 #include <rdmaxx/verbs/pd.hpp>
 
 #include <cstddef>
@@ -56,20 +57,6 @@ public:
 private:
     access flags_;
 };
-
-/// Names a registration in local requests: struct ibv_sge's lkey. No number, and no rkey, becomes one by itself:
-/// `lkey{7}`; value() gives the number.
-enum class lkey : std::uint32_t {};
-
-/// Names a registration, or a window, in a peer's requests.
-enum class rkey : std::uint32_t {};
-
-[[nodiscard]] constexpr std::uint32_t value(lkey key) noexcept {
-    return static_cast<std::uint32_t>(key);
-}
-[[nodiscard]] constexpr std::uint32_t value(rkey key) noexcept {
-    return static_cast<std::uint32_t>(key);
-}
 
 /// Registered memory of a peer, as RDMA operations name it: its address there, how long it is, and its rkey.
 ///
@@ -156,6 +143,15 @@ struct mr_traits {
     static status destroy(block& b) noexcept { return check_number("ibv_dereg_mr", ::ibv_dereg_mr(b.raw)); }
 };
 
+/// The C call, which is a macro on Linux, and takes another type for the access on FreeBSD.
+[[nodiscard]] inline ibv_mr* c_reg_mr(ibv_pd* domain, void* at, std::size_t size, access flags) noexcept {
+#if RDMAXX_HAS_LINUX_VERBS
+    return ::ibv_reg_mr(domain, at, size, bits(flags));
+#else
+    return ::ibv_reg_mr(domain, at, size, static_cast<int>(flags));
+#endif
+}
+
 /// What a registration was about, for the text of its error: its size and, where that may be the reason, the limit.
 struct registration {
     std::size_t size;
@@ -209,6 +205,9 @@ public:
     [[nodiscard]] rdmaxx::lkey lkey() const noexcept { return rdmaxx::lkey{this->native_handle()->lkey}; }
     [[nodiscard]] rdmaxx::rkey rkey() const noexcept { return rdmaxx::rkey{this->native_handle()->rkey}; }
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
+
+    /// What iova_mr::import_mr takes in another process.
+    [[nodiscard]] std::uint32_t handle() const noexcept { return this->native_handle()->handle; }
 
     /// The whole region as one SGE.
     /// @throws error ERANGE if it is longer than an SGE can say (4 GiB - 1)
@@ -264,6 +263,24 @@ template <class Range>
 using element_of = typename decltype(std::span(std::declval<Range&>()))::element_type;
 
 } // namespace detail
+
+#if RDMAXX_HAS_LINUX_VERBS
+/// What is advised about memory that is paged on demand.
+enum class mr_advice : int {
+    prefetch = IBV_ADVISE_MR_ADVICE_PREFETCH,                   ///< map it now, for reading
+    prefetch_write = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,       ///< map it now, for writing
+    prefetch_no_fault = IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, ///< map what is in memory already
+};
+
+[[nodiscard]] constexpr const char* to_string(mr_advice advice) noexcept {
+    switch (advice) {
+    case mr_advice::prefetch: return "prefetch";
+    case mr_advice::prefetch_write: return "prefetch_write";
+    case mr_advice::prefetch_no_fault: return "prefetch_no_fault";
+    }
+    return "unknown";
+}
+#endif
 
 /// Registered memory that somebody else owns.
 class mr_ref : public detail::mr_ops<detail::ref<ibv_mr>> {
@@ -378,6 +395,14 @@ public:
     void rereg_mr(const mr_change& change, std::error_code& ec) noexcept { detail::assign(ec, do_rereg(change)); }
 
 private:
+    friend class buf;
+
+    template <class CCall>
+    [[nodiscard]] detail::status enter(const char* call, CCall c_call, const detail::keep& domain,
+                                       const detail::keep& memory) noexcept {
+        return make(call, c_call, domain, memory);
+    }
+
     static void checked(const detail::status& result, std::size_t size) {
         detail::check(result, detail::registration{size, result.value});
     }
@@ -391,12 +416,8 @@ private:
         return make(
             "ibv_reg_mr",
             [&]() noexcept {
-                void* at = const_cast<std::byte*>(memory.data());
-#if RDMAXX_HAS_LINUX_VERBS
-                return ::ibv_reg_mr(domain.native_handle(), at, memory.size(), detail::bits(flags));
-#else
-                return ::ibv_reg_mr(domain.native_handle(), at, memory.size(), static_cast<int>(flags));
-#endif
+                return detail::c_reg_mr(domain.native_handle(), const_cast<std::byte*>(memory.data()), memory.size(),
+                                        flags);
             },
             domain.pin());
     }
@@ -427,6 +448,32 @@ private:
         }
     }
 };
+
+#if RDMAXX_HAS_LINUX_VERBS
+namespace detail {
+
+[[nodiscard]] inline status do_advise_mr(ibv_pd* domain, mr_advice advice, std::span<const sge> pieces,
+                                         bool flush) noexcept {
+    return check_number("ibv_advise_mr",
+                        ::ibv_advise_mr(domain, static_cast<ibv_advise_mr_advice>(advice),
+                                        flush ? IBV_ADVISE_MR_FLAG_FLUSH : 0, const_cast<sge*>(pieces.data()),
+                                        static_cast<std::uint32_t>(pieces.size())));
+}
+
+} // namespace detail
+
+/// Tells the device what is about to be used of regions with access::on_demand. System call.
+/// @param flush return when it is done; else it may go on in the background, and failures are not reported
+/// @throws error EOPNOTSUPP for a device without it, EINVAL, EFAULT for pages that are not there
+/// C call: ibv_advise_mr(3).
+inline void advise_mr(pd_ref domain, mr_advice advice, std::span<const sge> pieces, bool flush = true) {
+    detail::check(detail::do_advise_mr(domain.native_handle(), advice, pieces, flush));
+}
+inline void advise_mr(pd_ref domain, mr_advice advice, std::span<const sge> pieces, bool flush,
+                      std::error_code& ec) noexcept {
+    detail::assign(ec, detail::do_advise_mr(domain.native_handle(), advice, pieces, flush));
+}
+#endif
 
 } // namespace rdmaxx::inline v0
 

@@ -1,4 +1,4 @@
-// struct ibv_pd, a protection domain: ibv_alloc_pd(3).
+// struct ibv_pd, a protection domain: ibv_alloc_pd(3), ibv_import_pd(3).
 #ifndef RDMAXX_VERBS_PD_HPP
 #define RDMAXX_VERBS_PD_HPP
 
@@ -6,15 +6,33 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/verbs/context.hpp>
 
+#include <cstdint>
+
 namespace rdmaxx::inline v0 {
 namespace detail {
 
 struct pd_traits {
     using raw_type = ibv_pd;
     using ref_type = pd_ref;
-    using block = detail::block<ibv_pd, 1>; // context
-    static status destroy(block& b) noexcept { return check_number("ibv_dealloc_pd", ::ibv_dealloc_pd(b.raw)); }
+    struct block : detail::block<ibv_pd, 3> { // context; a parent domain: its PD and its thread domain
+        using detail::block<ibv_pd, 3>::block;
+        bool imported = false;
+    };
+    static status destroy(block& b) noexcept {
+#if RDMAXX_HAS_LINUX_VERBS
+        if (b.imported) {
+            ::ibv_unimport_pd(b.raw);
+            return {};
+        }
+#endif
+        return check_number("ibv_dealloc_pd", ::ibv_dealloc_pd(b.raw));
+    }
 };
+
+/// The context that a PD keeps open, if it does.
+[[nodiscard]] inline keep context_pin(const keep& domain) noexcept {
+    return domain.get() != nullptr ? static_cast<pd_traits::block*>(domain.get())->parents[0] : keep();
+}
 
 /// The operations of pd and pd_ref.
 template <class Handle>
@@ -23,6 +41,9 @@ public:
     using Handle::Handle;
 
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
+
+    /// What pd::import_pd takes in another process.
+    [[nodiscard]] std::uint32_t handle() const noexcept { return this->native_handle()->handle; }
 };
 
 } // namespace detail
@@ -60,7 +81,37 @@ public:
         return result;
     }
 
+#if RDMAXX_HAS_LINUX_VERBS
+    /// A domain of another process, by its handle there; `device` was imported (context::import_device). It is given back
+    /// by ibv_unimport_pd; the domain itself stays, and must stay, the other process's.
+    /// @throws error EOPNOTSUPP for a driver without it
+    /// C call: ibv_import_pd(3).
+    [[nodiscard]] static pd import_pd(detail::parent<ibv_context> device, std::uint32_t handle) {
+        pd result;
+        detail::check(result.import(device, handle));
+        return result;
+    }
+    [[nodiscard]] static pd import_pd(detail::parent<ibv_context> device, std::uint32_t handle,
+                                      std::error_code& ec) noexcept {
+        pd result;
+        detail::assign(ec, result.import(device, handle));
+        return result;
+    }
+#endif
+
 private:
+#if RDMAXX_HAS_LINUX_VERBS
+    [[nodiscard]] detail::status import(detail::parent<ibv_context> device, std::uint32_t handle) noexcept {
+        if (!device)
+            return {"ibv_import_pd", EINVAL, "empty context"};
+        const detail::status result = make(
+            "ibv_import_pd", [&]() noexcept { return ::ibv_import_pd(device.native_handle(), handle); }, device.pin());
+        if (!result.failed())
+            detail::passkey::block(*this)->imported = true;
+        return result;
+    }
+#endif
+
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device) noexcept {
         if (!device)
             return {"ibv_alloc_pd", EINVAL, "empty context"};

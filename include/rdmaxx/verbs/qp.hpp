@@ -9,6 +9,7 @@
 #include <rdmaxx/verbs/cq.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/pd.hpp>
+#include <rdmaxx/verbs/port.hpp>
 #include <rdmaxx/verbs/srq.hpp>
 #include <rdmaxx/verbs/wc.hpp>
 #include <rdmaxx/verbs/wr.hpp>
@@ -69,15 +70,6 @@ enum class qp_state : int {
     }
     return "unknown";
 }
-
-/// Path MTU in enum ibv_mtu's values.
-enum class mtu : int {
-    bytes_256 = IBV_MTU_256,
-    bytes_512 = IBV_MTU_512,
-    bytes_1024 = IBV_MTU_1024,
-    bytes_2048 = IBV_MTU_2048,
-    bytes_4096 = IBV_MTU_4096,
-};
 
 /// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands the pins to
 /// the queue pair. May be used for any number of queue pairs: what a call grants is not written back into it.
@@ -286,7 +278,35 @@ public:
         post_send(request);
     }
     /// Sends a whole memory region, signaled.
-    void post_send(const mr& region, std::uint64_t wr_id = 0) const { post_send(region.sge(), wr_id); }
+    void post_send(mr_ref region, std::uint64_t wr_id = 0) const { post_send(region.sge(), wr_id); }
+
+    /// Binds a type 1 window to a piece of a memory region, or with mw_bind_info() to nothing; window.rkey() is another
+    /// one afterwards. It is a request of the send queue: nothing that is posted later overtakes it. (A type 2 window is
+    /// bound by send_wr::bind_mw.)
+    /// @param signaled it gets a completion (wc_opcode::bind_mw)
+    /// @throws error EINVAL for a region without access::mw_bind, EOPNOTSUPP, ENOMEM for a full queue
+    /// C call: ibv_bind_mw(3).
+    void bind_mw(mw_ref window, const mw_bind_info& to, std::uint64_t wr_id = 0, bool signaled = true) const {
+        check({"ibv_bind_mw", try_bind_mw(window, to, wr_id, signaled)});
+    }
+    void bind_mw(mw_ref window, const mw_bind_info& to, std::uint64_t wr_id, bool signaled,
+                 std::error_code& ec) const noexcept {
+        assign(ec, {"ibv_bind_mw", try_bind_mw(window, to, wr_id, signaled)});
+    }
+    /// @return 0 or an errno
+    [[nodiscard]] int try_bind_mw(mw_ref window, const mw_bind_info& to, std::uint64_t wr_id = 0,
+                                  bool signaled = true) const noexcept {
+        if (!window)
+            return EINVAL;
+        ibv_mw_bind bind{};
+        bind.wr_id = wr_id;
+        bind.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
+        bind.bind_info = to.raw();
+        const int result = ::ibv_bind_mw(this->native_handle(), window.native_handle(), &bind);
+        if (result == 0) [[likely]]
+            return 0;
+        return error_number(result);
+    }
 
     // ---- Control path: system calls.
 
@@ -300,6 +320,22 @@ public:
     void modify(const ibv_qp_attr& attr, int mask) const { check(do_modify(attr, mask)); }
     void modify(const ibv_qp_attr& attr, int mask, std::error_code& ec) const noexcept {
         assign(ec, do_modify(attr, mask));
+    }
+
+    /// Receives what is sent to a multicast group, too: a UD queue pair. The fabric's routers are another matter: a group
+    /// joined by an id (cm_id::join_multicast) is attached by that. It must be detached before the queue pair is
+    /// destroyed (EBUSY).
+    /// @param lid the group's on InfiniBand, 0 on RoCE
+    /// @throws error EINVAL for a GID that is no group's
+    /// C call: ibv_attach_mcast(3).
+    void attach_mcast(const gid& group, std::uint16_t lid = 0) const { check(do_attach(group, lid)); }
+    void attach_mcast(const gid& group, std::uint16_t lid, std::error_code& ec) const noexcept {
+        assign(ec, do_attach(group, lid));
+    }
+    /// C call: ibv_detach_mcast(3).
+    void detach_mcast(const gid& group, std::uint16_t lid = 0) const { check(do_detach(group, lid)); }
+    void detach_mcast(const gid& group, std::uint16_t lid, std::error_code& ec) const noexcept {
+        assign(ec, do_detach(group, lid));
     }
 
     /// All attributes, and what was granted at creation. C call: ibv_query_qp(3).
@@ -336,6 +372,13 @@ private:
     [[nodiscard]] status do_modify(const ibv_qp_attr& attr, int mask) const noexcept {
         ibv_qp_attr copy = attr; // C takes it as non-const, and does not write
         return check_number("ibv_modify_qp", ::ibv_modify_qp(this->native_handle(), &copy, mask));
+    }
+
+    [[nodiscard]] status do_attach(const gid& group, std::uint16_t lid) const noexcept {
+        return check_number("ibv_attach_mcast", ::ibv_attach_mcast(this->native_handle(), &group.raw(), lid));
+    }
+    [[nodiscard]] status do_detach(const gid& group, std::uint16_t lid) const noexcept {
+        return check_number("ibv_detach_mcast", ::ibv_detach_mcast(this->native_handle(), &group.raw(), lid));
     }
 
     [[nodiscard]] status do_query(qp_info& info) const noexcept {

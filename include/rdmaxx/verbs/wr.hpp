@@ -5,6 +5,7 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/verbs/ah.hpp>
 #include <rdmaxx/verbs/mr.hpp>
+#include <rdmaxx/verbs/mw.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +95,32 @@ struct send_wr : ibv_send_wr {
     [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
                                                       std::uint64_t add) noexcept {
         return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, span_of(result)).with_atomic(at, add, 0);
+    }
+
+    /// Send that also invalidates, at the peer, a key of the peer's: a type 2 window's (wc::invalidated_rkey there).
+    [[nodiscard]] static send_wr send_with_inv(std::span<const sge> sges RDMAXX_LIFETIMEBOUND, rkey of_peer) noexcept {
+        send_wr request(IBV_WR_SEND_WITH_INV, sges);
+        request.invalidate_rkey = value(of_peer);
+        return request;
+    }
+    [[nodiscard]] static send_wr send_with_inv(const sge& one RDMAXX_LIFETIMEBOUND, rkey of_peer) noexcept {
+        return send_with_inv(span_of(one), of_peer);
+    }
+
+    /// Invalidates a key of this side: no peer reaches anything by it any more.
+    [[nodiscard]] static send_wr local_inv(rkey own) noexcept {
+        send_wr request(IBV_WR_LOCAL_INV, {});
+        request.invalidate_rkey = value(own);
+        return request;
+    }
+
+    /// Binds a type 2 window, which then has the key `next`: inc_rkey() of the key that it had.
+    [[nodiscard]] static send_wr bind_mw(mw_ref window, rkey next, const mw_bind_info& to) noexcept {
+        send_wr request(IBV_WR_BIND_MW, {});
+        request.ibv_send_wr::bind_mw.mw = window.native_handle();
+        request.ibv_send_wr::bind_mw.rkey = value(next);
+        request.ibv_send_wr::bind_mw.bind_info = to.raw();
+        return request;
     }
 
     /// Where a datagram goes; for a UD queue pair, in every send. The handle must stay until the request has completed.
