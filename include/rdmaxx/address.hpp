@@ -106,6 +106,7 @@ public:
             raw_.in6.sin6_port = htons(port);
     }
 
+    /// The same host with another port.
     [[nodiscard]] address with_port(std::uint16_t port) const noexcept {
         address result = *this;
         result.set_port(port);

@@ -74,14 +74,17 @@ struct boost_asio_net {
 /// Boost.Asio.
 namespace boost_asio {
 
+/// An event_channel in an event loop: async_get_cm_event(token).
 template <class Executor = ::boost::asio::any_io_executor>
 using basic_event_channel = detail::basic_event_channel<detail::boost_asio_net, Executor>;
 using event_channel = basic_event_channel<>;
 
+/// A comp_channel in an event loop: async_get_cq_event(token).
 template <class Executor = ::boost::asio::any_io_executor>
 using basic_comp_channel = detail::basic_comp_channel<detail::boost_asio_net, Executor>;
 using comp_channel = basic_comp_channel<>;
 
+/// A context in an event loop: async_get_async_event(token).
 template <class Executor = ::boost::asio::any_io_executor>
 using basic_context = detail::basic_context<detail::boost_asio_net, Executor>;
 using context = basic_context<>;
@@ -92,9 +95,11 @@ template <class Executor = ::boost::asio::any_io_executor>
 using basic_connection = detail::basic_connection<detail::boost_asio_net, Executor>;
 using connection = basic_connection<>;
 
+/// Takes connections: co_await acceptor.accept().
 template <class Executor = ::boost::asio::any_io_executor>
 using basic_acceptor = detail::basic_acceptor<detail::boost_asio_net, Executor>;
 using acceptor = basic_acceptor<>;
+/// How connections are made.
 using connection_options = detail::connection_options;
 #endif
 

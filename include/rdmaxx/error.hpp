@@ -21,6 +21,9 @@ namespace rdmaxx::inline v0 {
 /// what() reads `rdma_resolve_addr 192.0.2.9:7471: No such device`. See diagnose() for likely causes.
 class RDMAXX_EXPORT error : public std::system_error {
 public:
+    /// @param call the C function, a string literal
+    /// @param cause what was wrong, a string literal; empty where the code says all
+    /// @param subject what the call was about: an address
     error(std::error_code code, const char* call, const char* cause, const std::string& subject)
         : std::system_error(code, text(call, cause, subject)), call_(call), cause_(cause) {}
 
@@ -154,6 +157,7 @@ struct held_event {
 
 /// A destroy that has been waiting for longer than hang_report_after().
 struct hang_report {
+    /// How many events have room in a report.
     static constexpr unsigned max_events = 16;
 
     const char* call = "";              ///< the C function that would wait: `rdma_destroy_id`

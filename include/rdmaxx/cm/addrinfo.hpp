@@ -52,11 +52,11 @@ inline constexpr bool is_flags<addrinfo_flags> = true;
 
 /// What to look for (the `hints` of rdma_getaddrinfo). The addresses must live until the call returns.
 struct addrinfo_hints {
-    addrinfo_flags flags = addrinfo_flags::none;
-    int family = AF_UNSPEC; ///< used with addrinfo_flags::family
-    port_space ps = port_space::tcp;
-    qp_type type = qp_type::rc;
-    address source{}; ///< the address of this machine to use; empty for any
+    addrinfo_flags flags = addrinfo_flags::none; ///< addrinfo_flags::passive for a listener, for one
+    int family = AF_UNSPEC;                      ///< used with addrinfo_flags::family
+    port_space ps = port_space::tcp;             ///< what the id will be made with
+    qp_type type = qp_type::rc;                  ///< what its queue pair will be
+    address source{};                            ///< the address of this machine to use; empty for any
 };
 
 namespace detail {
@@ -91,11 +91,15 @@ class addrinfo_entry : public detail::ref<rdma_addrinfo> {
 public:
     using ref::ref;
 
+    /// What was asked for.
     [[nodiscard]] addrinfo_flags flags() const noexcept {
         return static_cast<addrinfo_flags>(native_handle()->ai_flags);
     }
+    /// AF_INET, AF_INET6 or AF_IB.
     [[nodiscard]] int family() const noexcept { return native_handle()->ai_family; }
+    /// What an id for this address is made with.
     [[nodiscard]] port_space ps() const noexcept { return static_cast<port_space>(native_handle()->ai_port_space); }
+    /// And its queue pair.
     [[nodiscard]] qp_type type() const noexcept { return static_cast<qp_type>(native_handle()->ai_qp_type); }
     /// For a connecting side the address to connect from, for a listener the one to bind to; empty for any.
     [[nodiscard]] address source() const noexcept { return address(native_handle()->ai_src_addr); }
@@ -122,19 +126,24 @@ public:
 /// rdma_freeaddrinfo(3).
 class addrinfo : public detail::owner<detail::addrinfo_traits> {
 public:
+    /// A forward iterator; it ends with the list.
     class iterator {
     public:
+        /// What a range needs of its iterators.
         using value_type = addrinfo_entry;
         using difference_type = std::ptrdiff_t;
 
         iterator() noexcept = default;
+        /// @param at an entry of a list; null for the end
         explicit iterator(rdma_addrinfo* at) noexcept : at_(at) {}
+        /// As for every forward iterator; not at the end.
         [[nodiscard]] addrinfo_entry operator*() const noexcept { return addrinfo_entry(at_); }
         iterator& operator++() noexcept {
             at_ = at_->ai_next;
             return *this;
         }
         iterator operator++(int) noexcept { return iterator(std::exchange(at_, at_->ai_next)); }
+        /// Whether both are at one entry.
         friend bool operator==(const iterator&, const iterator&) noexcept = default;
 
     private:
@@ -180,6 +189,7 @@ public:
         return result;
     }
 
+    /// The entries, in the order in which to try them; as long as the list.
     [[nodiscard]] iterator begin() const noexcept RDMAXX_LIFETIMEBOUND {
         return iterator(native_handle());
     }

@@ -68,6 +68,7 @@ class cm_event_snapshot {
 public:
     cm_event_snapshot() noexcept = default;
 
+    /// A copy of an event of the C library's, which stays the caller's.
     explicit cm_event_snapshot(const rdma_cm_event& event) noexcept
         : type_(detail::type_of(event)), status_(event.status), code_(detail::code_of(event)), id_(event.id),
           listen_id_(type_ == cm_event_type::connect_request ? event.listen_id : nullptr) {
@@ -77,11 +78,13 @@ public:
             std::memcpy(data_, data.data(), data.size());
     }
 
+    /// What happened, why, and to whom: as cm_event has it, but for the ids, which are addresses only.
     [[nodiscard]] cm_event_type type() const noexcept { return type_; }
     [[nodiscard]] int status() const noexcept { return status_; }
     [[nodiscard]] std::error_code code() const noexcept { return code_; }
     [[nodiscard]] const void* id() const noexcept { return id_; }
     [[nodiscard]] const void* listen_id() const noexcept { return listen_id_; }
+    /// What the peer sent along, as long as the snapshot. See cm_event::private_data.
     [[nodiscard]] std::span<const std::byte> private_data() const& noexcept RDMAXX_LIFETIMEBOUND {
         return {data_, size_};
     }

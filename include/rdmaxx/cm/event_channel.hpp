@@ -16,11 +16,14 @@ namespace rdmaxx::inline v0 {
 /// code() is the event's (cm_event::code), or EPROTO where the event itself is no failure.
 class RDMAXX_EXPORT unexpected_event : public error {
 public:
+    /// The exception for `event`, where `expected` was waited for.
     unexpected_event(const cm_event_snapshot& event, cm_event_type expected)
         : error(code_for(event), "rdma_get_cm_event", "", text(event, expected)), event_(event) {}
 
+    /// What came.
     [[nodiscard]] const cm_event_snapshot& event() const noexcept { return event_; }
 
+    /// The event's code, or EPROTO where it is no failure.
     [[nodiscard]] static std::error_code code_for(const cm_event_snapshot& event) noexcept {
         return event.code() ? event.code() : std::error_code(EPROTO, std::system_category());
     }

@@ -68,17 +68,22 @@ public:
             detail::report_destroy_failure(result, nullptr);
     }
 
+    /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return socket_ >= 0; }
     /// The number for C calls; -1 when empty.
     [[nodiscard]] int native_handle() const noexcept { return socket_; }
+    /// Hands the number to the caller, who has to close it.
     [[nodiscard]] int release() && noexcept { return std::exchange(socket_, -1); }
 
+    /// Closes now, and reports what the destructor could only hand to the hook. Empty: no effect. C call: rclose.
     void close() { detail::check(do_close()); }
     void close(std::error_code& ec) noexcept { detail::assign(ec, do_close()); }
 
+    /// Binds to an address of this machine. C call: rbind.
     void bind(const address& local) { detail::check(do_bind(local), local); }
     void bind(const address& local, std::error_code& ec) noexcept { detail::assign(ec, do_bind(local)); }
 
+    /// Takes connections. C call: rlisten.
     void listen(int backlog = 128) { detail::check(checked("rlisten", ::rlisten(socket_, backlog))); }
     void listen(int backlog, std::error_code& ec) noexcept {
         detail::assign(ec, checked("rlisten", ::rlisten(socket_, backlog)));
@@ -108,12 +113,14 @@ public:
 
     // ---- Data. Each returns the number of bytes, which may be fewer than asked for; 0 from a receive is the end.
 
+    /// Sends; blocks while there is no room. C call: rsend.
     std::size_t send(std::span<const std::byte> data, int flags = 0) {
         return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags));
     }
     std::size_t send(std::span<const std::byte> data, int flags, std::error_code& ec) noexcept {
         return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags), ec);
     }
+    /// Receives; blocks until there is something. C call: rrecv.
     [[nodiscard]] std::size_t recv(std::span<std::byte> into, int flags = 0) {
         return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags));
     }
@@ -121,6 +128,7 @@ public:
         return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags), ec);
     }
 
+    /// Sends a datagram. C call: rsendto.
     std::size_t sendto(std::span<const std::byte> data, const address& peer, int flags = 0) {
         return sized("rsendto", c_sendto(data, peer, flags));
     }
@@ -136,12 +144,14 @@ public:
         return sized("rrecvfrom", c_recvfrom(into, from, flags), ec);
     }
 
+    /// Sends from several places, as sendmsg(2). C call: rsendmsg.
     std::size_t sendmsg(const msghdr& message, int flags = 0) {
         return sized("rsendmsg", ::rsendmsg(socket_, &message, flags));
     }
     std::size_t sendmsg(const msghdr& message, int flags, std::error_code& ec) noexcept {
         return sized("rsendmsg", ::rsendmsg(socket_, &message, flags), ec);
     }
+    /// Receives into several places, as recvmsg(2). C call: rrecvmsg.
     [[nodiscard]] std::size_t recvmsg(msghdr& message, int flags = 0) {
         return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags));
     }
@@ -149,12 +159,14 @@ public:
         return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags), ec);
     }
 
+    /// send() without flags. C call: rwrite.
     std::size_t write(std::span<const std::byte> data) {
         return sized("rwrite", ::rwrite(socket_, data.data(), data.size()));
     }
     std::size_t write(std::span<const std::byte> data, std::error_code& ec) noexcept {
         return sized("rwrite", ::rwrite(socket_, data.data(), data.size()), ec);
     }
+    /// recv() without flags. C call: rread.
     [[nodiscard]] std::size_t read(std::span<std::byte> into) {
         return sized("rread", ::rread(socket_, into.data(), into.size()));
     }
@@ -162,12 +174,14 @@ public:
         return sized("rread", ::rread(socket_, into.data(), into.size()), ec);
     }
 
+    /// Sends from several places. C call: rwritev.
     std::size_t writev(std::span<const iovec> data) {
         return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())));
     }
     std::size_t writev(std::span<const iovec> data, std::error_code& ec) noexcept {
         return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())), ec);
     }
+    /// Receives into several places. C call: rreadv.
     [[nodiscard]] std::size_t readv(std::span<const iovec> into) {
         return sized("rreadv", ::rreadv(socket_, into.data(), static_cast<int>(into.size())));
     }
@@ -193,6 +207,7 @@ public:
         detail::assign(ec, checked("riomap", result < 0 ? -1 : 0));
         return result;
     }
+    /// The peer may no longer write into it. C call: riounmap.
     void iounmap(std::span<std::byte> memory) {
         detail::check(checked("riounmap", ::riounmap(socket_, memory.data(), memory.size())));
     }
@@ -210,10 +225,12 @@ public:
 
     // ---- Names and options.
 
+    /// This side's address and port. C call: rgetsockname.
     [[nodiscard]] address local_address() const { return named("rgetsockname", ::rgetsockname); }
     [[nodiscard]] address local_address(std::error_code& ec) const noexcept {
         return named("rgetsockname", ::rgetsockname, ec);
     }
+    /// The peer's address and port. C call: rgetpeername.
     [[nodiscard]] address peer_address() const { return named("rgetpeername", ::rgetpeername); }
     [[nodiscard]] address peer_address(std::error_code& ec) const noexcept {
         return named("rgetpeername", ::rgetpeername, ec);

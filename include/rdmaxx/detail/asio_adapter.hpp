@@ -154,6 +154,7 @@ class io_object {
     using state_type = io_state<Net, Executor, Source>;
 
 public:
+    /// What an I/O object of the library has, and what it owns.
     using executor_type = Executor;
     using object_type = typename Source::object;
     using event_type = typename Source::event;
@@ -176,7 +177,9 @@ public:
     io_object& operator=(const io_object&) = delete;
     ~io_object() { close(); }
 
+    /// Where handlers run. Not of a moved-from one.
     [[nodiscard]] executor_type get_executor() noexcept { return state_->descriptor.get_executor(); }
+    /// False when moved from, closed or released.
     [[nodiscard]] bool is_open() const noexcept { return state_ != nullptr && state_->is_open(); }
 
     /// The object: for making ids, CQs and the like on it, and for gets that do not wait. Not of a moved-from one.
@@ -254,6 +257,7 @@ public:
     using base::base;
 
     template <other_executor<Executor> Other>
+    /// From one with another executor type.
     explicit basic_comp_channel(basic_comp_channel<Net, Other>&& other)
         : base(Executor(other.get_executor()), other.release()) {}
 
@@ -280,6 +284,7 @@ public:
     using base::base;
 
     template <other_executor<Executor> Other>
+    /// From one with another executor type.
     explicit basic_context(basic_context<Net, Other>&& other) : base(Executor(other.get_executor()), other.release()) {}
 
     /// The next event: void(error_code, async_event), for any completion token; otherwise as async_get_cm_event.

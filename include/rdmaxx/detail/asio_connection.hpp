@@ -21,9 +21,9 @@ namespace rdmaxx::inline v0::detail {
 
 /// Sizes of a connection's buffers.
 struct connection_options {
-    std::size_t message_size = 4096; ///< the longest message; both sides should agree
-    std::size_t receives = 4;        ///< how many messages may arrive before the program takes them
-    std::chrono::milliseconds resolve_timeout{2000};
+    std::size_t message_size = 4096;                 ///< the longest message; both sides should agree
+    std::size_t receives = 4;                        ///< how many messages may arrive before the program takes them
+    std::chrono::milliseconds resolve_timeout{2000}; ///< for the address, and for the path
 };
 
 /// What a connection and its operations under way share.
@@ -91,7 +91,9 @@ class basic_connection {
     using shared_state = std::shared_ptr<state>;
 
 public:
+    /// As Asio calls it.
     using executor_type = Executor;
+    /// How it is made.
     using options = connection_options;
 
     basic_connection() noexcept = default;
@@ -120,7 +122,9 @@ public:
         co_return basic_connection(std::move(made));
     }
 
+    /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
+    /// For its addresses and its queue pair; as long as the connection.
     [[nodiscard]] const cm_id& id() const noexcept { return state_->id; }
 
     /// Ends the connection. An empty one: no effect.
@@ -249,6 +253,7 @@ class basic_acceptor {
     using shared_state = std::shared_ptr<state>;
 
 public:
+    /// As Asio calls it.
     using executor_type = Executor;
 
     /// Listens on an address of this machine. The handlers of its connections run on `executor`, too.
@@ -283,6 +288,7 @@ public:
         state_->listener.close(ec);
     }
 
+    /// Where it runs.
     [[nodiscard]] Executor get_executor() noexcept { return state_->events.get_executor(); }
 
     /// With the port that the kernel chose.

@@ -127,15 +127,19 @@ void end_of_object(node* n) noexcept {
 template <class Raw>
 class ref {
 public:
+    /// The C struct.
     using raw_type = Raw;
 
     ref() noexcept = default;
     /// Nothing is pinned: the C object must outlive every use.
     explicit ref(Raw* raw) noexcept : raw_(raw) {}
 
+    /// The C pointer; null when empty.
     [[nodiscard]] Raw* native_handle() const noexcept { return raw_; }
+    /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
 
+    /// Whether they are one C object.
     friend bool operator==(const ref&, const ref&) noexcept = default;
 
 private:
@@ -149,7 +153,9 @@ private:
 template <class Traits>
 class owner {
 public:
+    /// The C struct.
     using raw_type = typename Traits::raw_type;
+    /// The non-owning handle of the same object.
     using ref_type = typename Traits::ref_type;
 
     owner() noexcept = default;
@@ -170,7 +176,9 @@ public:
     /// Ends the object; a failure goes to the destroy-failure hook. errno is kept.
     ~owner();
 
+    /// The C pointer, which stays the owner's; null when empty.
     [[nodiscard]] raw_type* native_handle() const noexcept { return raw_; }
+    /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
 
     /// The non-owning handle, from an owner that stays.
@@ -281,17 +289,24 @@ class parent {
 public:
     parent() noexcept = default;
 
+    /// Pins the owner's object.
+    /// Pins the owner's object.
     template <class Traits>
         requires std::same_as<typename Traits::raw_type, Raw> parent(const owner<Traits>& from)
     noexcept // NOLINT(*-explicit-*): a parameter type
         : raw_(from.native_handle()), node_(passkey::block(from)) {}
 
+    /// Pins nothing.
+    /// Pins nothing.
     template <class Ref>
         requires std::derived_from<Ref, ref<Raw>> parent(const Ref& from)
     noexcept : raw_(from.native_handle()) {} // NOLINT(*-explicit-*): a parameter type
 
+    /// The C pointer; null when empty.
     [[nodiscard]] Raw* native_handle() const noexcept { return raw_; }
+    /// What keeps it; of a ref, nothing.
     [[nodiscard]] keep pin() const noexcept { return keep(node_); }
+    /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
 
 private:
@@ -301,6 +316,7 @@ private:
 
 } // namespace rdmaxx::inline v0::detail
 
+//! @cond
 /// Refs are hashed by their C pointer.
 template <class Ref>
     requires std::derived_from<Ref, rdmaxx::detail::ref<typename Ref::raw_type>>
@@ -309,5 +325,6 @@ struct std::hash<Ref> {
         return std::hash<typename Ref::raw_type*>()(handle.native_handle());
     }
 };
+//! @endcond
 
 #endif

@@ -87,6 +87,7 @@ public:
     }
     void post_recv(ibv_recv_wr&& first) const { post_recv(first); }
 
+    /// @return the index of the request that failed; 0 when none did
     std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
         ibv_recv_wr* bad = nullptr;
         const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
@@ -94,6 +95,8 @@ public:
     }
     std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept { return post_recv(first, ec); }
 
+    /// The form for hot loops: the cost of the C call.
+    /// @return 0 or an errno
     [[nodiscard]] int try_post_recv(ibv_recv_wr& first) const noexcept {
         ibv_recv_wr* bad = nullptr;
         return try_post_recv(first, bad);
@@ -105,6 +108,7 @@ public:
         return error_number(result);
     }
 
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
     void post_recv(std::span<recv_wr> requests) const {
         if (!requests.empty())
             post_recv(chain(requests));

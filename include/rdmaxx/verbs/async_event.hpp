@@ -146,6 +146,7 @@ public:
     async_event& operator=(const async_event&) = delete;
     ~async_event() { end(); }
 
+    /// False for an empty event.
     [[nodiscard]] explicit operator bool() const noexcept RDMAXX_TEST_TYPESTATE(unconsumed) {
         return record_ != nullptr;
     }
@@ -160,15 +161,19 @@ public:
 
     // ---- The one that the type has; the others are empty, and port_num() is 0.
 
+    /// What cq_err is about.
     [[nodiscard]] cq_ref cq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return is(detail::async_subject::cq) ? cq_ref(raw_.element.cq) : cq_ref();
     }
+    /// What qp_fatal, comm_est, sq_drained and their like are about.
     [[nodiscard]] qp_ref qp() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return is(detail::async_subject::qp) ? qp_ref(raw_.element.qp) : qp_ref();
     }
+    /// What srq_err and srq_limit_reached are about.
     [[nodiscard]] srq_ref srq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return is(detail::async_subject::srq) ? srq_ref(raw_.element.srq) : srq_ref();
     }
+    /// What wq_fatal is about.
     [[nodiscard]] ibv_wq* wq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return is(detail::async_subject::wq) ? raw_.element.wq : nullptr;
     }

@@ -99,6 +99,7 @@ public:
         return error_number(result);
     }
 
+    /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
 private:

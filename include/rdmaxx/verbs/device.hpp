@@ -66,6 +66,7 @@ public:
     }
 #endif
 
+    /// What kind of device it is.
     [[nodiscard]] rdmaxx::node_type node_type() const noexcept {
         return static_cast<rdmaxx::node_type>(native_handle()->node_type);
     }

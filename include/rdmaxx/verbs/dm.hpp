@@ -40,6 +40,7 @@ class dm_ops : public Handle {
 public:
     using Handle::Handle;
 
+    /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
     /// Copies into device memory, from `offset` on. The processor does it: for small pieces. Devices want offset and size

@@ -19,7 +19,7 @@ namespace rdmaxx::inline v0 {
 
 /// A port's address in packets, 128 bits. A plain value.
 ///
-/// On RoCE it is an IP address: the IPv6 one itself, or the IPv4 one mapped (::ffff:192.0.2.1).
+/// On RoCE it is an IP address: the IPv6 one itself, or the IPv4 one in its mapped form.
 class gid {
 public:
     /// All zero: no GID.
@@ -62,13 +62,14 @@ public:
         return raw_;
     }
 
-    /// As an IPv6 address is written: fe80::5054:ff:fe00:1, ::ffff:192.0.2.1.
+    /// As an IPv6 address is written, at most 45 characters.
     [[nodiscard]] std::string to_string() const {
         char text[INET6_ADDRSTRLEN] = "";
         ::inet_ntop(AF_INET6, raw_.raw, text, sizeof text);
         return text;
     }
 
+    /// Whether they are the same address.
     friend bool operator==(const gid& a, const gid& b) noexcept {
         return std::memcmp(a.raw_.raw, b.raw_.raw, sizeof a.raw_.raw) == 0;
     }
@@ -105,6 +106,7 @@ enum class gid_type : std::uint32_t {
 struct gid_entry : private ibv_gid_entry {
     gid_entry() noexcept : ibv_gid_entry{} {}
 
+    /// The address.
     [[nodiscard]] rdmaxx::gid gid() const noexcept { return rdmaxx::gid(ibv_gid_entry::gid); }
     /// What C calls sgid_index: ibv_ah_attr::grh.sgid_index. It may be another one when the interface was down.
     [[nodiscard]] std::uint32_t index() const noexcept { return gid_index; }
@@ -116,6 +118,7 @@ struct gid_entry : private ibv_gid_entry {
     /// The network interface's index, 0 where there is none: if_indextoname(3).
     [[nodiscard]] std::uint32_t ndev_ifindex() const noexcept { return ibv_gid_entry::ndev_ifindex; }
 
+    /// The C struct.
     [[nodiscard]] const ibv_gid_entry& raw() const noexcept { return *this; }
     [[nodiscard]] ibv_gid_entry& raw() noexcept { return *this; }
 };
@@ -142,6 +145,7 @@ public:
     gid_table& operator=(const gid_table&) = delete;
     ~gid_table() { delete[] rows_; }
 
+    /// The entries, as long as the table.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] const gid_entry* begin() const noexcept RDMAXX_LIFETIMEBOUND { return rows_; }

@@ -126,6 +126,7 @@ private:
 /// One thread at a time may use it, its containers' allocations and sge() included.
 class registered_resource final : public std::pmr::memory_resource {
 public:
+    /// How much is registered at once, unless said otherwise: 1 MiB.
     static constexpr std::size_t default_buffer_size = std::size_t{1} << 20;
 
     /// Registers nothing yet.

@@ -48,10 +48,12 @@ inline constexpr access write_access = access::local_write | access::remote_writ
 /// Access for memory that cannot be written: a constant made of flags that do not write.
 class read_access {
 public:
+    /// Flags that write do not compile.
     consteval read_access(access flags) : flags_(flags) { // NOLINT(*-explicit-*): a parameter type
         if (has(flags, detail::write_access))
             detail::a_const_range_can_only_be_read();
     }
+    /// The flags.
     [[nodiscard]] constexpr access flags() const noexcept { return flags_; }
 
 private:
@@ -64,8 +66,8 @@ private:
 /// (address, rkey, length), which is what rping sends; using it is optional.
 struct remote_buffer {
     std::uint64_t address = 0; ///< in the peer's address space (or an offset, where it registered zero-based)
-    rdmaxx::rkey rkey{};
-    std::uint32_t length = 0; ///< bytes; for the program's own checks, the wire does not carry it
+    rdmaxx::rkey rkey{};       ///< of the registration, or of a window
+    std::uint32_t length = 0;  ///< bytes; for the program's own checks, the wire does not carry it
 
     /// The part from `offset` on, `length` bytes.
     /// @throws error ERANGE if it does not lie inside
@@ -80,8 +82,10 @@ struct remote_buffer {
         return result;
     }
 
+    /// What to_bytes() and from_bytes() take.
     static constexpr std::size_t wire_size = 16;
 
+    /// As 16 bytes in network byte order, and back.
     constexpr void to_bytes(std::span<std::byte, wire_size> out) const noexcept {
         put(out.data(), address, 8);
         put(out.data() + 8, value(rkey), 4);
@@ -95,6 +99,7 @@ struct remote_buffer {
         return result;
     }
 
+    /// Whether address, key and length are the same.
     friend bool operator==(const remote_buffer&, const remote_buffer&) noexcept = default;
 
 private:
@@ -197,13 +202,17 @@ class mr_ops : public Handle {
 public:
     using Handle::Handle;
 
+    /// The memory: where it begins in this process, and how long it is.
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {
         return {static_cast<std::byte*>(this->native_handle()->addr), this->native_handle()->length};
     }
     [[nodiscard]] void* addr() const noexcept { return this->native_handle()->addr; }
     [[nodiscard]] std::size_t length() const noexcept { return this->native_handle()->length; }
+    /// For local requests; sge() has it.
     [[nodiscard]] rdmaxx::lkey lkey() const noexcept { return rdmaxx::lkey{this->native_handle()->lkey}; }
+    /// For a peer's requests; remote() has it.
     [[nodiscard]] rdmaxx::rkey rkey() const noexcept { return rdmaxx::rkey{this->native_handle()->rkey}; }
+    /// The PD that it was made in.
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
 
     /// What iova_mr::import_mr takes in another process.

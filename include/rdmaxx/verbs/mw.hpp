@@ -52,6 +52,7 @@ struct mw_bind_info {
         return result;
     }
 
+    /// The C struct.
     [[nodiscard]] const ibv_mw_bind_info& raw() const noexcept { return raw_; }
 
     /// What a peer needs once the window is bound to this, with the key that it then has.

@@ -40,6 +40,7 @@ class pd_ops : public Handle {
 public:
     using Handle::Handle;
 
+    /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
     /// What pd::import_pd takes in another process.

@@ -146,6 +146,7 @@ enum class rate : int {
 struct port_attr : ibv_port_attr {
     port_attr() noexcept : ibv_port_attr{} {}
 
+    /// Whether it can carry anything: active.
     [[nodiscard]] rdmaxx::port_state port_state() const noexcept { return static_cast<rdmaxx::port_state>(state); }
     /// The path MTU that the port has now; max_mtu is what it could have.
     [[nodiscard]] rdmaxx::mtu mtu() const noexcept { return static_cast<rdmaxx::mtu>(active_mtu); }

@@ -89,7 +89,9 @@ public:
         raw_.cap.max_send_sge = raw_.cap.max_recv_sge = 1;
     }
 
+    /// RC unless set.
     qp_init_attr& type(qp_type value) noexcept { return set(raw_.qp_type, static_cast<ibv_qp_type>(value)); }
+    /// Requests that may be outstanding, and pieces of memory in each: what is asked for. See qp::cap().
     qp_init_attr& max_send_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_send_wr, value); }
     qp_init_attr& max_recv_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_wr, value); }
     qp_init_attr& max_send_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_send_sge, value); }
@@ -107,6 +109,7 @@ public:
     /// C's qp_context, for asynchronous events.
     qp_init_attr& qp_context(void* value) noexcept { return set(raw_.qp_context, value); }
 
+    /// The C struct.
     [[nodiscard]] const ibv_qp_init_attr& raw() const noexcept { return raw_; }
 
 private:
@@ -135,20 +138,29 @@ public:
     qp_attr() noexcept = default;
     /// @param mask enum ibv_qp_attr_mask bits of what is set in `raw`
     qp_attr(const ibv_qp_attr& raw, int mask) noexcept : raw_(raw), mask_(mask) {}
+    /// A transition to `next`, with what the setters add.
     explicit qp_attr(qp_state next) noexcept { state(next); }
 
+    /// The state to go to.
     qp_attr& state(qp_state value) noexcept {
         return set(raw_.qp_state, static_cast<ibv_qp_state>(value), IBV_QP_STATE);
     }
+    /// What the peer may do.
     qp_attr& access_flags(access value) noexcept {
         return set(raw_.qp_access_flags, static_cast<decltype(raw_.qp_access_flags)>(detail::bits(value)),
                    IBV_QP_ACCESS_FLAGS);
     }
+    /// Index in the port's table of partition keys: 0 on RoCE.
     qp_attr& pkey_index(std::uint16_t value) noexcept { return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX); }
+    /// From 1.
     qp_attr& port_num(std::uint8_t value) noexcept { return set(raw_.port_num, value, IBV_QP_PORT); }
+    /// Of a UD queue pair: what senders must know.
     qp_attr& qkey(std::uint32_t value) noexcept { return set(raw_.qkey, value, IBV_QP_QKEY); }
+    /// The path to the peer: GID, index of this side's, port, hop limit.
     qp_attr& ah_attr(const ibv_ah_attr& value) noexcept { return set(raw_.ah_attr, value, IBV_QP_AV); }
+    /// The largest packet; at most what both ports and all between take.
     qp_attr& path_mtu(mtu value) noexcept { return set(raw_.path_mtu, static_cast<ibv_mtu>(value), IBV_QP_PATH_MTU); }
+    /// The peer's queue pair, 24 bits.
     qp_attr& dest_qp_num(std::uint32_t value) noexcept { return set(raw_.dest_qp_num, value, IBV_QP_DEST_QPN); }
     /// 24 bits.
     qp_attr& rq_psn(std::uint32_t value) noexcept { return set(raw_.rq_psn, value, IBV_QP_RQ_PSN); }
@@ -171,6 +183,7 @@ public:
     /// 0 to 7; 7 is for ever.
     qp_attr& rnr_retry(std::uint8_t value) noexcept { return set(raw_.rnr_retry, value, IBV_QP_RNR_RETRY); }
 
+    /// The C struct.
     [[nodiscard]] const ibv_qp_attr& raw() const noexcept { return raw_; }
     /// enum ibv_qp_attr_mask bits of what was set.
     [[nodiscard]] int mask() const noexcept { return mask_; }
@@ -189,9 +202,11 @@ private:
 
 /// What ibv_query_qp tells.
 struct qp_info {
+    /// The attributes, and what the queue pair was made with.
     ibv_qp_attr attr{};
     ibv_qp_init_attr init{};
 
+    /// The state that it was in.
     [[nodiscard]] qp_state state() const noexcept { return static_cast<qp_state>(attr.qp_state); }
     /// What was granted: at least what was asked for.
     [[nodiscard]] const ibv_qp_cap& cap() const noexcept { return init.cap; }
@@ -215,7 +230,9 @@ class qp_ops : public recv_ops<Handle> {
 public:
     using recv_ops<Handle>::recv_ops;
 
+    /// Its number, 24 bits: what a peer needs to know, and what a wc names it by.
     [[nodiscard]] std::uint32_t qp_num() const noexcept { return this->native_handle()->qp_num; }
+    /// What it was made as, and with. No system call.
     [[nodiscard]] qp_type type() const noexcept { return static_cast<qp_type>(this->native_handle()->qp_type); }
     [[nodiscard]] cq_ref send_cq() const noexcept { return cq_ref(this->native_handle()->send_cq); }
     [[nodiscard]] cq_ref recv_cq() const noexcept { return cq_ref(this->native_handle()->recv_cq); }

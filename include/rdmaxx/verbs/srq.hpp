@@ -34,6 +34,7 @@ class srq_ops : public recv_ops<Handle> {
 public:
     using recv_ops<Handle>::recv_ops;
 
+    /// The PD that it was made in.
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
 
     /// Sizes as granted, and the armed limit. System call. C call: ibv_query_srq(3).
@@ -130,6 +131,7 @@ public:
 struct srq_init_attr {
     std::uint32_t max_wr = 16; ///< receives that may be posted at once
     std::uint32_t max_sge = 1; ///< SGEs a receive
+    /// C's srq_context, for asynchronous events.
     void* srq_context = nullptr;
 };
 
@@ -137,6 +139,7 @@ struct srq_init_attr {
 /// pins what was given as owners, and hands the pins to the queue.
 class srq_init_attr_ex {
 public:
+    /// A basic one, until something makes it another.
     explicit srq_init_attr_ex(const srq_init_attr& sizes = {}) noexcept {
         raw_.srq_context = sizes.srq_context;
         raw_.attr.max_wr = sizes.max_wr;
@@ -168,6 +171,7 @@ public:
     }
 #endif
 
+    /// The C struct.
     [[nodiscard]] const ibv_srq_init_attr_ex& raw() const noexcept {
         return raw_;
     }

@@ -118,6 +118,7 @@ inline constexpr bool is_flags<wc_flags> = true;
 /// the C struct's other fields hold whatever was there. So the accessors of those are empty then.
 struct wc : private ibv_wc {
     wc() noexcept : ibv_wc{} {}
+    /// A copy of the C struct.
     explicit wc(const ibv_wc& raw) noexcept : ibv_wc(raw) {}
 
     /// The program's number of the request.

@@ -20,9 +20,11 @@ namespace rdmaxx::inline v0 {
 /// A post that failed: which request of the chain, counted from 0. Those before it were posted.
 class RDMAXX_EXPORT post_error : public error {
 public:
+    /// The exception for the request at `index`.
     post_error(std::error_code code, const char* call, std::size_t index)
         : error(code, call, "", index == 0 ? std::string() : "request " + std::to_string(index)), index_(index) {}
 
+    /// Which request of the chain, from 0.
     [[nodiscard]] std::size_t index() const noexcept { return index_; }
 
 private:
@@ -189,17 +191,21 @@ struct recv_wr : ibv_recv_wr {
     /// Without memory: for RDMA writes with immediate data, whose receive only carries the 32 bits.
     recv_wr() noexcept : ibv_recv_wr{} {}
 
+    /// Into these pieces of memory, in this order.
     explicit recv_wr(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept : ibv_recv_wr{} {
         sg_list = const_cast<sge*>(sges.data()); // C does not write there
         num_sge = static_cast<int>(sges.size());
     }
+    /// Into one piece of memory.
     explicit recv_wr(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : recv_wr(std::span<const sge>(&one, 1)) {}
 
+    /// The program's number for it, which its completion carries.
     recv_wr& wr_id(std::uint64_t id) noexcept {
         ibv_recv_wr::wr_id = id;
         return *this;
     }
 
+    /// The SGEs it refers to.
     [[nodiscard]] std::span<const sge> sges() const noexcept {
         return {static_cast<const sge*>(sg_list), static_cast<std::size_t>(num_sge)};
     }

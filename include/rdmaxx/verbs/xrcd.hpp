@@ -25,6 +25,7 @@ class xrcd_ref : public detail::ref<ibv_xrcd> {
 public:
     using ref::ref;
 
+    /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(native_handle()->context); }
 };
 
@@ -65,6 +66,7 @@ public:
         return result;
     }
 
+    /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(native_handle()->context); }
 
 private:
