@@ -5,7 +5,7 @@
 #   --host          those on real verbs run on this machine's own RDMA device
 #   --no-vm         without those on real verbs: they are reported as skipped
 #   --fail-on-skip  a skipped test is a failure (continuous integration)
-#   SUITE           only these: unit compile headers bench consumers live interop loops rig matrix lint
+#   SUITE           only these: unit compile headers bench consumers live interop loops rig matrix docs lint
 # Installs what it needs on a Debian-like machine, and changes nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."

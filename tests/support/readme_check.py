@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's program is examples/echo_client.cpp, which the other tests compile and run."""
+"""The README's program is examples/echo_client.cpp, and what README and pages link to is there."""
 
 import pathlib
 import re
@@ -14,4 +14,16 @@ if not blocks:
     sys.exit("README.md has no C++ program")
 if blocks[0] != example[example.index("#include"):]:
     sys.exit("README.md's program differs from examples/echo_client.cpp (after its head comment)")
+
+links = 0
+for page in [root / "README.md", root / "CHANGELOG.md", *root.glob(".github/*.md"), *root.glob("docs/**/*.md"),
+             *root.glob("examples/*.md")]:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+        if not re.match(r"https?:", target):
+            links += 1
+            if not (page.parent / target).exists():
+                sys.exit(f"{page.relative_to(root)} links to {target}, which is not there")
+if links < 40:
+    sys.exit(f"only {links} links were found: the check does not read them any more")
 print("README.md shows examples/echo_client.cpp as it is")
