@@ -36,4 +36,4 @@ boost_package=libboost-dev
 ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || boost_package=libboost1.81-dev
 # shellcheck disable=SC2034
 test_packages=(catch2 clang clang-format clang-tidy valgrind shellcheck python3 rdmacm-utils ibverbs-utils cmake git
-    libasio-dev "$boost_package" doxygen chromium chromium-driver python3-selenium)
+    make libasio-dev "$boost_package" doxygen chromium chromium-driver python3-selenium)
