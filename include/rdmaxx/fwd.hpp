@@ -67,6 +67,8 @@ class flow_attr;
 class flow_action;
 class flow_action_ref;
 class srq_init_attr_ex;
+class datagram;
+struct ops_wr;
 class gid;
 class gid_table;
 struct gid_entry;

@@ -5,12 +5,18 @@
 #include <rdmaxx/error.hpp>                   // IWYU pragma: export
 #include <rdmaxx/verbs/ah.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/async_event.hpp>       // IWYU pragma: export
+#include <rdmaxx/verbs/buf.hpp>               // IWYU pragma: export
 #include <rdmaxx/verbs/comp_channel.hpp>      // IWYU pragma: export
+#include <rdmaxx/verbs/comp_cntr.hpp>         // IWYU pragma: export
 #include <rdmaxx/verbs/context.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/counters.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/cq.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/cq_event.hpp>          // IWYU pragma: export
+#include <rdmaxx/verbs/datagram.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/device.hpp>            // IWYU pragma: export
 #include <rdmaxx/verbs/dm.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/dmah.hpp>              // IWYU pragma: export
+#include <rdmaxx/verbs/flow.hpp>              // IWYU pragma: export
 #include <rdmaxx/verbs/fork.hpp>              // IWYU pragma: export
 #include <rdmaxx/verbs/gid.hpp>               // IWYU pragma: export
 #include <rdmaxx/verbs/iova_mr.hpp>           // IWYU pragma: export
@@ -22,8 +28,11 @@
 #include <rdmaxx/verbs/qp.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/registered_buffer.hpp> // IWYU pragma: export
 #include <rdmaxx/verbs/srq.hpp>               // IWYU pragma: export
+#include <rdmaxx/verbs/td.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/wc.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/wq.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/wr.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/xrcd.hpp>              // IWYU pragma: export
 #include <rdmaxx/version.hpp>                 // IWYU pragma: export
 
 #endif

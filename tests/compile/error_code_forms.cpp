@@ -4,6 +4,7 @@
 #include <rdmaxx/cm/rsocket.hpp>
 #include <rdmaxx/cm/stop.hpp>
 #include <rdmaxx/rdmaxx.hpp>
+#include <rdmaxx/verbs/memory_resource.hpp>
 #include <rdmaxx/verbs/stop.hpp>
 
 #include <chrono>
@@ -32,6 +33,25 @@ extern comp_channel& completions;
 extern cq& queue;
 extern qp& pair;
 extern qp_ref& pair_ref;
+extern mw& window;
+extern mw_bind_info& bind_info;
+extern iova_mr& other_region;
+extern mr_change& change;
+extern dm& device_memory;
+extern buf& buffer;
+extern xrcd& xrc_domain;
+extern wq& work_queue;
+extern flow_action& action;
+extern counters& counted;
+extern registered_resource& registered;
+extern gid& group;
+extern datagram& received;
+extern std::span<const wq>& work_queues;
+extern std::span<const wq_ref>& work_queue_refs;
+extern std::span<std::uint64_t>& values;
+extern std::span<const sge>& pieces;
+extern ibv_ops_wr& tag_operation;
+extern ibv_ops_wr*& bad_operation;
 extern event_channel& channel;
 extern cm_id& id;
 extern cm_id_ref& id_ref;
@@ -75,6 +95,10 @@ constexpr bool closes() {
 }
 static_assert(closes<device_list>() && closes<context>() && closes<pd>() && closes<mr>());
 static_assert(closes<comp_channel>() && closes<cq>() && closes<qp>() && closes<srq>() && closes<ah>());
+static_assert(closes<mw>() && closes<iova_mr>() && closes<registered_buffer>() && closes<dm>() && closes<dmah>());
+static_assert(closes<buf>() && closes<xrcd>() && closes<td>() && closes<parent_domain>() && closes<wq>());
+static_assert(closes<rwq_ind_table>() && closes<flow>() && closes<flow_action>() && closes<counters>());
+static_assert(closes<comp_cntr>());
 static_assert(closes<event_channel>() && closes<cm_id>() && closes<sync_id>() && closes<multicast_membership>());
 static_assert(closes<devices>() && closes<rdmaxx::addrinfo>() && closes<rdmaxx::rsocket>());
 
@@ -90,13 +114,52 @@ IS_NOEXCEPT(device.query_port(1, ec));
 IS_NOEXCEPT(borrowed_device.query_device(ec));
 IS_NOEXCEPT(borrowed_device.query_port(1, ec));
 
+IS_NOEXCEPT(context::import_device(0, ec));
+IS_NOEXCEPT(device.query_device_ex(ec));
+IS_NOEXCEPT(device.query_rt_values(ec));
+IS_NOEXCEPT(device.query_pkey(1, 0, ec));
+IS_NOEXCEPT(device.find_pkey(1, 0xffff));
+IS_NOEXCEPT(device.query_gid_table(ec));
+IS_NOEXCEPT(device.query_gid(1, 0, ec));
+IS_NOEXCEPT(device.find_gid(peer, gid_type::roce_v2, 0, ec));
+IS_NOEXCEPT(fork_init(ec));
+
 IS_NOEXCEPT(pd::create(device, ec));
+IS_NOEXCEPT(pd::import_pd(device, 0, ec));
+IS_NOEXCEPT(parent_domain::create(parent_domain_attr(domain), ec));
+IS_NOEXCEPT(td::create(device, ec));
+IS_NOEXCEPT(td::adopt(nullptr, device, ec));
 IS_NOEXCEPT(pd::create(borrowed_device, ec));
 IS_NOEXCEPT(pd::adopt(nullptr, device, ec));
 
 IS_NOEXCEPT(mr::create(domain, memory, access::local_write, ec));
 IS_NOEXCEPT(mr::create(domain, constant, reading, ec));
 IS_NOEXCEPT(mr::adopt(nullptr, domain, ec));
+IS_NOEXCEPT(region.rereg_mr(change, ec));
+IS_NOEXCEPT(advise_mr(domain, mr_advice::prefetch, pieces, true, ec));
+IS_NOEXCEPT(iova_mr::reg_mr_iova(domain, memory, 0, access::none, ec));
+IS_NOEXCEPT(iova_mr::reg_implicit(domain, access::none, ec));
+IS_NOEXCEPT(iova_mr::reg_dmabuf_mr(domain, 0, 0, 0, 0, access::none, ec));
+IS_NOEXCEPT(iova_mr::alloc_null_mr(domain, ec));
+IS_NOEXCEPT(iova_mr::reg_dm_mr(domain, device_memory, 0, 0, access::none, ec));
+IS_NOEXCEPT(iova_mr::import_mr(domain, 0, 0, ec));
+IS_NOEXCEPT(other_region.sge(ec));
+IS_NOEXCEPT(other_region.sge(0, 0, ec));
+IS_NOEXCEPT(other_region.sge_of(memory, ec));
+IS_NOEXCEPT(other_region.remote(ec));
+IS_NOEXCEPT(registered_buffer::create(domain, 1, access::none, ec));
+IS_NOEXCEPT(registered.sge(memory, ec));
+IS_NOEXCEPT(registered.remote(memory, ec));
+IS_NOEXCEPT(mw::create(domain, mw_type::type_1, ec));
+IS_NOEXCEPT(mw::adopt(nullptr, domain, ec));
+IS_NOEXCEPT(mw_bind_info::create(region, 0, 0, access::none, ec));
+IS_NOEXCEPT(bind_info.remote(rkey{}, ec));
+IS_NOEXCEPT(dm::create(device, 1, 0, ec));
+IS_NOEXCEPT(dm::import_dm(device, 0, ec));
+IS_NOEXCEPT(dm::adopt(nullptr, device, ec));
+IS_NOEXCEPT(device_memory.memcpy_to_dm(0, constant, ec));
+IS_NOEXCEPT(device_memory.memcpy_from_dm(memory, 0, ec));
+IS_NOEXCEPT(buffer.bytes());
 IS_NOEXCEPT(region.sge(ec));
 IS_NOEXCEPT(region.sge(1, 1, ec));
 IS_NOEXCEPT(region.remote(ec));
@@ -117,6 +180,35 @@ IS_NOEXCEPT(completions.wait_until(queue, room, time_point, ec));
 
 IS_NOEXCEPT(cq::create(device, 1, completions, 0, ec));
 IS_NOEXCEPT(cq::adopt(nullptr, device, completions, ec));
+IS_NOEXCEPT(queue.resize(1, ec));
+IS_NOEXCEPT(queue.moderate(1, 1, ec));
+IS_NOEXCEPT(wq::create(domain, queue, {}, ec));
+IS_NOEXCEPT(wq::adopt(nullptr, domain, queue, ec));
+IS_NOEXCEPT(work_queue.modify(wq_state::rdy, ec));
+IS_NOEXCEPT(work_queue.modify_flags(wq_flags::none, wq_flags::none, ec));
+IS_NOEXCEPT(rwq_ind_table::create(device, work_queues, ec));
+IS_NOEXCEPT(rwq_ind_table::create(device, work_queue_refs, ec));
+IS_NOEXCEPT(xrcd::create(device, ec));
+IS_NOEXCEPT(xrcd::create(device, 0, 0, ec));
+IS_NOEXCEPT(xrcd::adopt(nullptr, device, ec));
+IS_NOEXCEPT(srq::create(domain, srq_init_attr_ex().xrc(xrc_domain, queue), ec));
+IS_NOEXCEPT(shared_queue.srq_num(ec));
+IS_NOEXCEPT(shared_queue.post_srq_ops(tag_operation, ec));
+IS_NOEXCEPT(shared_queue.try_post_srq_ops(tag_operation, bad_operation));
+IS_NOEXCEPT(flow::create(pair, flow_attr(1), ec));
+IS_NOEXCEPT(flow_action::create(device, {}, ec));
+IS_NOEXCEPT(action.modify({}, ec));
+IS_NOEXCEPT(counters::create(device, ec));
+IS_NOEXCEPT(counted.attach_point_flow(counter_description::bytes, 0, {}, ec));
+IS_NOEXCEPT(counted.read(values, false, ec));
+IS_NOEXCEPT(pair.bind_mw(window, bind_info, 0, true, ec));
+IS_NOEXCEPT(pair.try_bind_mw(window, bind_info));
+IS_NOEXCEPT(pair.attach_mcast(group, 0, ec));
+IS_NOEXCEPT(pair.detach_mcast(group, 0, ec));
+IS_NOEXCEPT(ah::from_datagram(domain, received, 1, ec));
+IS_NOEXCEPT(init_ah_from_datagram(device, received, 1, ec));
+IS_NOEXCEPT(resolve_eth_l2_from_gid(device, ah_attr, ec));
+IS_NOEXCEPT(datagram::create(received.completion(), constant, ec));
 IS_NOEXCEPT(queue.poll(room, ec));
 IS_NOEXCEPT(queue.poll(raw_room, ec));
 IS_NOEXCEPT(queue.try_poll(room));

@@ -1,6 +1,7 @@
 // What the types promise to the compiler: sizes, copies, conversions, layouts. Compiling it is the test.
 #include <rdmaxx/cm/rsocket.hpp>
 #include <rdmaxx/rdmaxx.hpp>
+#include <rdmaxx/verbs/memory_resource.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -43,6 +44,18 @@ static_assert(is_ref<cq_ref, ibv_cq>());
 static_assert(is_ref<qp_ref, ibv_qp>());
 static_assert(is_ref<srq_ref, ibv_srq>());
 static_assert(is_ref<ah_ref, ibv_ah>());
+static_assert(is_ref<mw_ref, ibv_mw>());
+static_assert(is_ref<dm_ref, ibv_dm>());
+static_assert(is_ref<dmah_ref, ibv_dmah>());
+static_assert(is_ref<buf_ref, ibv_buf>());
+static_assert(is_ref<xrcd_ref, ibv_xrcd>());
+static_assert(is_ref<td_ref, ibv_td>());
+static_assert(is_ref<wq_ref, ibv_wq>());
+static_assert(is_ref<rwq_ind_table_ref, ibv_rwq_ind_table>());
+static_assert(is_ref<flow_ref, ibv_flow>());
+static_assert(is_ref<flow_action_ref, ibv_flow_action>());
+static_assert(is_ref<counters_ref, ibv_counters>());
+static_assert(is_ref<comp_cntr_ref, ibv_comp_cntr>());
 static_assert(is_ref<event_channel_ref, rdma_event_channel>());
 static_assert(is_ref<cm_id_ref, rdma_cm_id>());
 static_assert(is_ref<addrinfo_entry, rdma_addrinfo>());
@@ -90,6 +103,20 @@ static_assert(is_owner_of<cq, cq_ref>());
 static_assert(is_owner_of<qp, qp_ref>());
 static_assert(is_owner_of<srq, srq_ref>());
 static_assert(is_owner_of<ah, ah_ref>());
+static_assert(is_owner_of<mw, mw_ref>());
+static_assert(is_owner_of<dm, dm_ref>());
+static_assert(is_owner_of<dmah, dmah_ref>());
+static_assert(is_owner_of<buf, buf_ref>());
+static_assert(is_owner_of<xrcd, xrcd_ref>());
+static_assert(is_owner_of<td, td_ref>());
+static_assert(is_owner_of<parent_domain, pd_ref>());
+static_assert(is_owner_of<wq, wq_ref>());
+static_assert(is_owner_of<rwq_ind_table, rwq_ind_table_ref>());
+static_assert(is_owner_of<flow, flow_ref>());
+static_assert(is_owner_of<flow_action, flow_action_ref>());
+static_assert(is_owner_of<counters, counters_ref>());
+static_assert(is_owner_of<comp_cntr, comp_cntr_ref>());
+static_assert(is_owner_of<registered_buffer, mr_ref>());
 static_assert(is_owner_of<event_channel, event_channel_ref>());
 static_assert(is_owner_of<cm_id, cm_id_ref>());
 
@@ -111,6 +138,27 @@ static_assert(std::same_as<decltype(*std::declval<rdmaxx::addrinfo&>().begin()),
 static_assert(is_owner<sync_id>() && is_owner<multicast_membership>());
 static_assert(!std::is_constructible_v<cm_id, sync_id> && !std::is_convertible_v<cm_id, sync_id>);
 static_assert(std::is_constructible_v<sync_id, cm_id> && !std::is_constructible_v<sync_id, cm_id&>);
+
+// Memory whose addresses are no pointers does not pass for memory whose addresses are, and has no bytes.
+static_assert(is_owner<iova_mr>() && !std::is_convertible_v<iova_mr&, mr_ref> && !std::is_constructible_v<mr, iova_mr>);
+template <class Region>
+concept has_bytes = requires(const Region& region) {
+    region.bytes();
+};
+static_assert(has_bytes<mr> && has_bytes<registered_buffer> && !has_bytes<iova_mr>);
+
+// A parent domain is a PD, and moves into one.
+static_assert(std::is_constructible_v<qp, parent_domain&, qp_init_attr&> && std::is_constructible_v<pd, parent_domain>);
+
+// Containers keep the address of their memory resource.
+static_assert(!std::is_copy_constructible_v<registered_resource> && !std::is_move_constructible_v<registered_resource>);
+
+// Plain values of C's layout.
+static_assert(std::is_trivially_copyable_v<gid> && sizeof(gid) == sizeof(ibv_gid) && std::equality_comparable<gid>);
+static_assert(std::is_trivially_copyable_v<gid_entry> && std::is_trivially_copyable_v<port_attr>);
+static_assert(!std::is_convertible_v<ibv_gid, gid> && !std::is_convertible_v<address, gid>);
+static_assert(sizeof(port_attr) == sizeof(ibv_port_attr) && std::is_trivially_copyable_v<ops_wr>);
+static_assert(sizeof(lkey) == 4 && !std::is_convertible_v<std::uint32_t, lkey> && !std::is_convertible_v<rkey, lkey>);
 
 // An rsocket is a number.
 static_assert(!std::is_copy_constructible_v<rdmaxx::rsocket> && !std::is_copy_assignable_v<rdmaxx::rsocket>);

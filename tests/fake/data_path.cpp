@@ -862,6 +862,7 @@ void install_ops(ibv_context& context, bool bench) {
     auto& extended = *verbs_get_ctx(&context);
     install_queries(extended);
     install_objects(extended);
+    install_steering(extended);
     context.ops.post_send = bench ? bench_post_send : post_send;
     context.ops.post_recv = bench ? bench_post_recv : post_recv;
     context.ops.post_srq_recv = bench ? bench_post_srq_recv : post_srq_recv;

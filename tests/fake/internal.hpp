@@ -96,6 +96,9 @@ enum class kind {
     wq,
     td,
     flow,
+    flow_action,
+    counters,
+    ind_table,
     addrinfo,
     count_
 };
@@ -272,6 +275,7 @@ struct pd_object : object {
     pd_object() : object(type) {}
     ibv_pd* c = nullptr;
     pd_object* base = nullptr; // of a parent domain
+    std::optional<ibv_parent_domain_init_attr> allocators;
     bool imported = false;
 };
 
@@ -369,6 +373,7 @@ struct srq_object : object {
     std::uint32_t number = 0;
     tally asyncs;
     std::deque<posted_wr> recvs;
+    void* ring = nullptr; // from the allocator of a parent domain
 };
 
 struct ah_object : object {
@@ -396,6 +401,28 @@ struct wq_object : object {
 struct td_object : object {
     static constexpr kind type = kind::td;
     td_object() : object(type) {}
+};
+
+struct flow_object : object {
+    static constexpr kind type = kind::flow;
+    flow_object() : object(type) {}
+};
+
+struct flow_action_object : object {
+    static constexpr kind type = kind::flow_action;
+    flow_action_object() : object(type) {}
+};
+
+struct counters_object : object {
+    static constexpr kind type = kind::counters;
+    counters_object() : object(type) {}
+    std::map<std::uint32_t, ibv_counter_description> counted; // by index
+    std::uint64_t reads = 0;
+};
+
+struct ind_table_object : object {
+    static constexpr kind type = kind::ind_table;
+    ind_table_object() : object(type) {}
 };
 
 struct addrinfo_object : object {
@@ -675,6 +702,7 @@ std::uint32_t round_up(std::uint32_t n); // to a power of two
 void default_devices(state& s);
 void install_queries(verbs_context& extended);
 void install_objects(verbs_context& extended);
+void install_steering(verbs_context& extended);
 void set_extended_poll(ibv_cq_ex& cq);
 void install_ops(ibv_context& context, bool bench);
 device_object* device_for(const sockaddr_storage& local);

@@ -281,14 +281,19 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
                 return EINVAL;
             parents.push_back(td);
         }
+        call.detail("mask " + std::to_string(attr->comp_mask));
         made = add_pd(*owner, std::move(parents), base);
+        // A driver asks for its queues' memory later, in the calls that make them.
+        if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0)
+            find<pd_object>(made)->allocators = *attr;
         return 0;
     });
 }
 
-ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr*) {
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
     return make_call<ibv_xrcd>("ibv_open_xrcd", context, [&](c_call& call, ibv_xrcd*& made) {
         section lock;
+        call.detail("fd " + std::to_string(attr->fd) + ", flags " + std::to_string(attr->oflags));
         auto* owner = expect<context_object>(call.name(), "context", context);
         if (owner == nullptr)
             return EINVAL;
@@ -350,9 +355,11 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     });
 }
 
-int modify_cq(ibv_cq* cq, ibv_modify_cq_attr*) {
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
     return int_call("ibv_modify_cq", cq, returns::error_number, [&](c_call& call) {
         section lock;
+        call.detail("mask " + std::to_string(attr->attr_mask) + ", count " + std::to_string(attr->moderate.cq_count) +
+                    ", period " + std::to_string(attr->moderate.cq_period));
         return expect<cq_object>(call.name(), "CQ", cq) == nullptr ? EINVAL : 0;
     });
 }
@@ -713,6 +720,8 @@ int add_srq(c_call& call, ibv_context* context, ibv_pd* pd, void* srq_context, i
     o.attr = attr;
     o.attr.srq_limit = 0;
     o.number = made->handle;
+    if (const auto& own = domain->allocators)
+        o.ring = own->alloc(pd, own->pd_context, 4096, 64, 7);
     return 0;
 }
 
@@ -721,6 +730,8 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
         if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0)
             return EINVAL;
         std::vector<object*> parents;
+        call.detail("type " + std::to_string(attr->srq_type) + ", mask " + std::to_string(attr->comp_mask) + ", tags " +
+                    std::to_string((attr->comp_mask & IBV_SRQ_INIT_ATTR_TM) != 0 ? attr->tm_cap.max_num_tags : 0));
         {
             section lock;
             xrcd_object* xrcd = nullptr;
@@ -773,6 +784,8 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
         made->wq_type = attr->wq_type;
         made->post_recv = post_wq_recv;
         made->comp_mask = 0;
+        call.detail("flags " +
+                    std::to_string((attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr->create_flags : 0));
         auto& o = enlist<wq_object>(made, b, std::move(parents));
         o.c = made;
         o.max_wr = attr->max_wr;
@@ -789,6 +802,8 @@ int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
         }
         if ((attr->attr_mask & IBV_WQ_ATTR_STATE) != 0)
             wq->state = attr->wq_state;
+        if ((attr->attr_mask & IBV_WQ_ATTR_FLAGS) != 0)
+            call.detail("flags " + std::to_string(attr->flags) + " of " + std::to_string(attr->flags_mask));
         return 0;
     });
 }
@@ -1336,6 +1351,8 @@ int ibv_destroy_srq(ibv_srq* srq) {
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->asyncs, "async events"))
             return ETIMEDOUT;
+        if (o->ring != nullptr && o->ring != IBV_ALLOCATOR_USE_DEFAULT)
+            o->pd->allocators->free(srq->pd, o->pd->allocators->pd_context, o->ring, 7);
         happens_after_at_end(acks_of(srq));
         bury(*o);
         return 0;

@@ -159,6 +159,7 @@ const role registers_too_much("registers_too_much", []() {
     } catch (const rdmaxx::error& e) {
         need(e.code() == std::errc::not_enough_memory, e.what());
         need(std::string(e.call()) == "ibv_reg_mr", e.call());
+        need(std::string_view(e.what()).starts_with("ibv_reg_mr 1048576 bytes, RLIMIT_MEMLOCK 64 KiB: "), e.what());
         const std::string causes = rdmaxx::diagnose(e);
         need(causes.find("RLIMIT_MEMLOCK (ulimit -l) is 64 KiB") != std::string::npos, causes);
     }
@@ -169,7 +170,7 @@ const role registers_too_much("registers_too_much", []() {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "memory above RLIMIT_MEMLOCK is ENOMEM, and diagnose() names the limit", "[errors]") {
+TEST_CASE_METHOD(fixture, "memory above RLIMIT_MEMLOCK is ENOMEM, which names the limit and the size", "[errors]") {
     if (!in_vm()) {
         WARN("skipped: needs the privilege to give up CAP_IPC_LOCK");
         return;

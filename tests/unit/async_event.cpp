@@ -53,7 +53,7 @@ TEST_CASE_METHOD(unit::test, "async_event: each type is acked once, and shows th
                 CHECK(event.qp() == (of_qp ? qp_ref(on.pair) : qp_ref()));
                 CHECK(event.srq() == (of_srq ? srq_ref(srq) : srq_ref()));
                 CHECK(event.port_num() == (of_port ? 1 : 0));
-                CHECK(event.wq() == nullptr);
+                CHECK_FALSE(event.wq());
                 throw std::runtime_error("the handler failed");
             }(),
             std::runtime_error);
@@ -61,6 +61,50 @@ TEST_CASE_METHOD(unit::test, "async_event: each type is acked once, and shows th
         CHECK((std::string(to_string(type)) == "unknown") == (t == 99));
     }
     CHECK(::ibv_destroy_srq(srq) == 0);
+}
+
+TEST_CASE_METHOD(unit::test, "async_event: a visitor gets the object in its type", "[async]") {
+    with_qp on;
+    const srq shared(on.pd);
+    const wq queue(on.pd, on.cq);
+    struct {
+        std::string operator()(cq_ref) const { return "cq"; }
+        std::string operator()(qp_ref) const { return "qp"; }
+        std::string operator()(srq_ref) const { return "srq"; }
+        std::string operator()(wq_ref) const { return "wq"; }
+        std::string operator()(port_number port) const { return "port " + std::to_string(port.value); }
+        std::string operator()(context_ref context) const { return context ? "device" : "nothing"; }
+    } const name;
+    fake::push_async_event(on.cq.native_handle(), IBV_EVENT_CQ_ERR);
+    on.push(async_event_type::comm_est);
+    fake::push_async_event(shared.native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED);
+    fake::push_async_event(queue.native_handle(), IBV_EVENT_WQ_FATAL);
+    fake::push_async_event(on.device.native_handle(), 1, 20); // device_speed_change
+    fake::push_async_event(on.device.native_handle(), 1, IBV_EVENT_DEVICE_FATAL);
+    for (const char* expected : {"cq", "qp", "srq", "wq", "port 1", "device"}) {
+        const async_event event = get_async_event(on.device);
+        CHECK(event.visit(name) == expected);
+        CHECK(event.context() == on.device);
+        CHECK((event.wq() == queue) == (std::string(expected) == "wq"));
+    }
+    CHECK(async_event().visit(name) == "nothing");
+}
+
+TEST_CASE_METHOD(unit::test, "async_event: a work queue waits for the acks of its events", "[async]") {
+    with_qp on;
+    wq queue(on.pd, on.cq);
+    fake::push_async_event(queue.native_handle(), IBV_EVENT_WQ_FATAL);
+    std::optional<async_event> event(get_async_event(on.device));
+    hang_report_after(20ms);
+    on_hang([&] {
+        event.reset();
+        return hang_action::keep_waiting;
+    });
+    queue.close();
+    const auto reports = take_hang_reports();
+    REQUIRE(reports.size() == 1);
+    CHECK(std::string(reports[0].call) == "ibv_destroy_wq");
+    CHECK(std::string(reports[0].events[0].type) == "wq_fatal");
 }
 
 TEST_CASE_METHOD(unit::test, "async_event: moves and early acks keep it at one ack", "[async]") {

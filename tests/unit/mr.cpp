@@ -215,10 +215,14 @@ TEST_CASE_METHOD(unit::test, "mr: rereg_mr says what became of the region", "[mr
     std::error_code ec;
     region.rereg_mr(mr_change(), ec);
     CHECK(!ec);
-    fake::fail("ibv_rereg_mr", 1, EOPNOTSUPP);
+    fake::fail("ibv_rereg_mr", 1, EIO);
     CHECK(contains(tried(mr_change().access(access::local_write)).cause, "only be closed"));
+    fake::fail("ibv_rereg_mr", 1, EOPNOTSUPP);
+    const caught unable = tried(mr_change().access(access::local_write));
+    CHECK(unable.code == EOPNOTSUPP);
+    CHECK(contains(unable.cause, "as before"));
     CHECK(caught([&] { mr().rereg_mr(mr_change()); }).code == EINVAL);
-    CHECK(fake::calls("ibv_rereg_mr") == 4);
+    CHECK(fake::calls("ibv_rereg_mr") == 5);
 }
 
 // ---------------------------------------------------------------- remote_buffer

@@ -1,13 +1,16 @@
-// struct ibv_ah, an address handle: where a datagram goes. ibv_create_ah(3), ibv_create_ah_from_wc(3).
+// struct ibv_ah, an address handle: where a datagram goes. ibv_create_ah(3), ibv_create_ah_from_wc(3), ibv_init_ah_from_wc(3).
 #ifndef RDMAXX_VERBS_AH_HPP
 #define RDMAXX_VERBS_AH_HPP
 
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/datagram.hpp>
 #include <rdmaxx/verbs/pd.hpp>
 #include <rdmaxx/verbs/wc.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace rdmaxx::inline v0 {
 namespace detail {
@@ -19,7 +22,73 @@ struct ah_traits {
     static status destroy(block& b) noexcept { return check_number("ibv_destroy_ah", ::ibv_destroy_ah(b.raw)); }
 };
 
+[[nodiscard]] inline status init_ah_from(context_ref device, const datagram& received, std::uint8_t port_num,
+                                         ibv_ah_attr& attr) noexcept {
+    ibv_wc completion = received.completion().raw(); // C takes it and the header as non-const, and does not write
+    alignas(ibv_grh) std::byte header[datagram::grh_size];
+    std::memcpy(header, received.header().data(), sizeof header);
+    return check_errno("ibv_init_ah_from_wc", ::ibv_init_ah_from_wc(device.native_handle(), port_num, &completion,
+                                                                    reinterpret_cast<ibv_grh*>(header), &attr));
+}
+
 } // namespace detail
+
+/// The path back to the sender of a datagram, to be changed before an address handle is made of it.
+/// @throws error EINVAL
+/// C call: ibv_init_ah_from_wc(3).
+[[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(context_ref device, const datagram& received,
+                                                       std::uint8_t port_num) {
+    ibv_ah_attr attr{};
+    detail::check(detail::init_ah_from(device, received, port_num, attr));
+    return attr;
+}
+[[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(context_ref device, const datagram& received,
+                                                       std::uint8_t port_num, std::error_code& ec) noexcept {
+    ibv_ah_attr attr{};
+    detail::assign(ec, detail::init_ah_from(device, received, port_num, attr));
+    return attr;
+}
+
+/// Where a path leads on Ethernet: what raw packets are sent with.
+struct eth_l2 {
+    std::uint8_t mac[6] = {};    ///< as it is on the wire
+    std::uint16_t vlan = 0xffff; ///< 0xffff: none
+};
+
+namespace detail {
+
+[[nodiscard]] inline status resolve_l2(context_ref device, const ibv_ah_attr& path, eth_l2& out) noexcept {
+    ibv_ah_attr copy = path; // C takes it as non-const
+    return check_number("ibv_resolve_eth_l2_from_gid",
+                        ::ibv_resolve_eth_l2_from_gid(device.native_handle(), &copy, out.mac, &out.vlan));
+}
+
+} // namespace detail
+
+/// The MAC address and the VLAN of a RoCE path's next hop, from the neighbour table. Asks the network and waits for the
+/// answer, a second or more, if it is not there.
+/// @param path with a global route: its sgid_index says the interface
+/// @throws error EINVAL without a global route, EHOSTUNREACH, ETIMEDOUT
+/// C call: ibv_resolve_eth_l2_from_gid(3).
+[[nodiscard]] inline eth_l2 resolve_eth_l2_from_gid(context_ref device, const ibv_ah_attr& path) {
+    eth_l2 result;
+    detail::check(detail::resolve_l2(device, path, result));
+    return result;
+}
+[[nodiscard]] inline eth_l2 resolve_eth_l2_from_gid(context_ref device, const ibv_ah_attr& path,
+                                                    std::error_code& ec) noexcept {
+    eth_l2 result;
+    detail::assign(ec, detail::resolve_l2(device, path, result));
+    return result;
+}
+
+#if RDMAXX_HAS_LINUX_VERBS
+/// The UDP source port that RoCE v2 packets of a flow label (20 bits, host byte order) have: for ibv_ah_attr::grh and
+/// routers that spread by it. C call: ibv_flow_label_to_udp_sport(3).
+[[nodiscard]] inline std::uint16_t flow_label_to_udp_sport(std::uint32_t flow_label) noexcept {
+    return ::ibv_flow_label_to_udp_sport(flow_label);
+}
+#endif
 
 /// An address handle that somebody else owns.
 class ah_ref : public detail::ref<ibv_ah> {
@@ -62,6 +131,16 @@ public:
         ah result;
         detail::assign(ec, result.init(domain, completion, grh, port_num));
         return result;
+    }
+
+    /// To the sender of a datagram.
+    [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received,
+                                          std::uint8_t port_num) {
+        return from_wc(domain, received.completion(), received.header().data(), port_num);
+    }
+    [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received,
+                                          std::uint8_t port_num, std::error_code& ec) noexcept {
+        return from_wc(domain, received.completion(), received.header().data(), port_num, ec);
     }
 
     /// Takes over a handle that ibv_create_ah made; it will be destroyed by ibv_destroy_ah.

@@ -10,6 +10,7 @@
 #include <rdmaxx/verbs/cq.hpp>
 #include <rdmaxx/verbs/qp.hpp>
 #include <rdmaxx/verbs/srq.hpp>
+#include <rdmaxx/verbs/wq.hpp>
 
 #include <cstring>
 #include <utility>
@@ -70,6 +71,11 @@ enum class async_event_type : int {
     }
     return "unknown";
 }
+
+/// The port that an event is about, from 1.
+struct port_number {
+    int value; ///< for context_ops::query_port
+};
 
 namespace detail {
 
@@ -174,12 +180,37 @@ public:
         return is(detail::async_subject::srq) ? srq_ref(raw_.element.srq) : srq_ref();
     }
     /// What wq_fatal is about.
-    [[nodiscard]] ibv_wq* wq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        return is(detail::async_subject::wq) ? raw_.element.wq : nullptr;
+    [[nodiscard]] wq_ref wq() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::wq) ? wq_ref(raw_.element.wq) : wq_ref();
     }
     /// From 1.
     [[nodiscard]] int port_num() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return is(detail::async_subject::port) ? raw_.element.port_num : 0;
+    }
+
+    /// The context that it was got from.
+    [[nodiscard]] context_ref context() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return record_ != nullptr ? context_ref(static_cast<detail::context_traits::block*>(record_->source)->raw)
+                                  : context_ref();
+    }
+
+    /// The object concerned, whichever it is: calls `visitor` with a cq_ref, qp_ref, srq_ref, wq_ref, port_number or, for
+    /// events of the device, context_ref, and returns what it returns.
+    ///
+    ///     event.visit([](auto object) {
+    ///         if constexpr (std::is_same_v<decltype(object), qp_ref>)
+    ///             ...
+    ///     });
+    template <class Visitor>
+    decltype(auto) visit(Visitor&& visitor) const RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        switch (detail::subject_of(type())) {
+        case detail::async_subject::cq: return visitor(cq());
+        case detail::async_subject::qp: return visitor(qp());
+        case detail::async_subject::srq: return visitor(srq());
+        case detail::async_subject::wq: return visitor(wq());
+        case detail::async_subject::port: return visitor(port_number{port_num()});
+        default: return visitor(context());
+        }
     }
 
 private:

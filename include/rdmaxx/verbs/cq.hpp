@@ -1,4 +1,4 @@
-// struct ibv_cq, a completion queue: ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3).
+// struct ibv_cq, a completion queue: ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3), ibv_resize_cq(3).
 #ifndef RDMAXX_VERBS_CQ_HPP
 #define RDMAXX_VERBS_CQ_HPP
 
@@ -10,6 +10,7 @@
 #include <rdmaxx/verbs/wc.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -102,7 +103,38 @@ public:
     /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
+    /// Makes room for `cqe` completions at least; size() says what was granted. Completions that are there stay. System
+    /// call.
+    /// @throws error EINVAL for fewer than are there, or more than the device has; EOPNOTSUPP
+    /// C call: ibv_resize_cq(3).
+    void resize(int cqe) const { check(do_resize(cqe)); }
+    void resize(int cqe, std::error_code& ec) const noexcept { assign(ec, do_resize(cqe)); }
+
+#if RDMAXX_HAS_LINUX_VERBS
+    /// One event for several completions: after `count` of them, or `period` microseconds after the first. System call.
+    /// @throws error EOPNOTSUPP for a device without (ibv_device_attr_ex::cq_mod_caps)
+    /// C call: ibv_modify_cq(3).
+    void moderate(std::uint16_t count, std::uint16_t period) const {
+        check(do_moderate(count, period));
+    }
+    void moderate(std::uint16_t count, std::uint16_t period, std::error_code& ec) const noexcept {
+        assign(ec, do_moderate(count, period));
+    }
+#endif
+
 private:
+    [[nodiscard]] status do_resize(int cqe) const noexcept {
+        return check_number("ibv_resize_cq", ::ibv_resize_cq(this->native_handle(), cqe));
+    }
+#if RDMAXX_HAS_LINUX_VERBS
+    [[nodiscard]] status do_moderate(std::uint16_t count, std::uint16_t period) const noexcept {
+        ibv_modify_cq_attr attr{};
+        attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+        attr.moderate = {count, period};
+        return check_number("ibv_modify_cq", ::ibv_modify_cq(this->native_handle(), &attr));
+    }
+#endif
+
     [[nodiscard]] static ibv_wc* raw(std::span<wc> completions) noexcept {
         // wc is an ibv_wc and nothing else (asserted in wc.hpp).
         return reinterpret_cast<ibv_wc*>(completions.data());

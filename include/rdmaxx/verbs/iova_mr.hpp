@@ -46,6 +46,7 @@ public:
     /// Memory of this process.
     template <detail::registrable Range>
         requires(!std::is_const_v<detail::element_of<Range>>)
+    // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): registrable, which this class is not
     explicit mr_init_attr(Range&& range, rdmaxx::access flags = rdmaxx::access::local_write) noexcept
         : memory_(std::as_writable_bytes(std::span(range))), length_(memory_.size()), access_(flags),
           iova_(reinterpret_cast<std::uintptr_t>(memory_.data())) {}

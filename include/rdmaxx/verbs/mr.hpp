@@ -444,6 +444,8 @@ private:
         const bool changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
         if (changed && (change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0)
             detail::passkey::block(*this)->parents[0] = change.pin_;
+        if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+            return {"ibv_rereg_mr", errno, "the device cannot; the region is as before"};
         switch (result) {
         case 0: return {};
         case IBV_REREG_MR_ERR_INPUT: return {"ibv_rereg_mr", errno != 0 ? errno : EINVAL, "the region is as before"};

@@ -339,9 +339,9 @@ public:
         assign(ec, do_modify(attr, mask));
     }
 
-    /// Receives what is sent to a multicast group, too: a UD queue pair. The fabric's routers are another matter: a group
-    /// joined by an id (cm_id::join_multicast) is attached by that. It must be detached before the queue pair is
-    /// destroyed (EBUSY).
+    /// Receives what is sent to a multicast group, too: a UD queue pair. Only that: the fabric must know of the member
+    /// as well, on RoCE by the IP stack (IP_ADD_MEMBERSHIP). A group that an id joins (cm_id::join_multicast) needs
+    /// neither. It must be detached before the queue pair is destroyed (EBUSY).
     /// @param lid the group's on InfiniBand, 0 on RoCE
     /// @throws error EINVAL for a GID that is no group's
     /// C call: ibv_attach_mcast(3).

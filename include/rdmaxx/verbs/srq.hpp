@@ -307,6 +307,10 @@ private:
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const srq_init_attr_ex& attr) noexcept {
         if (!domain)
             return {"ibv_create_srq_ex", EINVAL, "empty PD"};
+        if ((attr.raw_.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) != 0 && attr.raw_.xrcd == nullptr)
+            return {"ibv_create_srq_ex", EINVAL, "empty XRC domain"};
+        if ((attr.raw_.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 && attr.raw_.cq == nullptr)
+            return {"ibv_create_srq_ex", EINVAL, "empty CQ"};
         ibv_srq_init_attr_ex copy = attr.raw_; // C writes what it granted into it
         copy.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
         copy.pd = domain.native_handle();

@@ -1,0 +1,157 @@
+// struct ibv_buf, memory that the driver allocates for registration: ibv_alloc_buf(3). rdma-core 64.
+#ifndef RDMAXX_VERBS_BUF_HPP
+#define RDMAXX_VERBS_BUF_HPP
+
+#include <rdmaxx/detail/handle.hpp>
+#include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/mr.hpp>
+#include <rdmaxx/verbs/pd.hpp>
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+namespace rdmaxx::inline v0 {
+namespace detail {
+
+struct buf_traits {
+    using raw_type = ibv_buf;
+    using ref_type = buf_ref;
+    struct block : detail::block<ibv_buf, 1> { // pd
+        using detail::block<ibv_buf, 1>::block;
+        void* addr = nullptr;
+        std::size_t size = 0;
+    };
+    template <class Block>
+    static status destroy(Block& b) noexcept {
+        if constexpr (has_buf<std::remove_pointer_t<decltype(b.raw)>>) {
+            ibv_free_buf(b.raw);
+            return {};
+        } else {
+            return {"ibv_free_buf", ENOSYS};
+        }
+    }
+};
+
+} // namespace detail
+
+/// A buffer that somebody else owns.
+class buf_ref : public detail::ref<ibv_buf> {
+public:
+    using ref::ref;
+};
+
+/// Memory that the driver allocates where devices can reach it: in a confidential virtual machine, outside of the
+/// encrypted part. It is registered by reg_mr(), and stays until this owner and those regions are gone.
+///
+/// C calls: ibv_alloc_buf(3), ibv_free_buf(3), ibv_reg_buf_mr(3); what makes one is there with rdma-core 64
+/// (RDMAXX_HAS_BUF).
+class buf : public detail::owner<detail::buf_traits> {
+public:
+    buf() noexcept = default;
+
+    /// @throws error EOPNOTSUPP for a driver without, ENOMEM
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw> buf(detail::parent<ibv_pd> domain, std::size_t size) {
+            detail::check(init<Raw>(domain, size));
+        }
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw>
+    [[nodiscard]] static buf create(detail::parent<ibv_pd> domain, std::size_t size, std::error_code& ec) noexcept {
+        buf result;
+        detail::assign(ec, result.template init<Raw>(domain, size));
+        return result;
+    }
+
+    /// The memory. Empty for an empty owner.
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept RDMAXX_LIFETIMEBOUND {
+        const auto* b = detail::passkey::block(*this);
+        return b != nullptr ? std::span(static_cast<std::byte*>(b->addr), b->size) : std::span<std::byte>();
+    }
+
+    /// Registers the memory; the region keeps it.
+    /// @throws error as mr
+    /// C call: ibv_reg_buf_mr(3).
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw>
+    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags = access::local_write) const {
+        mr result;
+        const detail::status status = do_reg<Raw>(domain, flags, result);
+        detail::check(status, detail::registration{bytes().size(), status.value});
+        return result;
+    }
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw>
+    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags, std::error_code& ec) const noexcept {
+        mr result;
+        detail::assign(ec, do_reg<Raw>(domain, flags, result));
+        return result;
+    }
+
+    /// A new descriptor of a dma-buf of this memory, the caller's to close.
+    /// @throws error EOPNOTSUPP for a driver without it
+    /// C call: ibv_export_buf_dmabuf_fd(3), rdma-core 65.
+    template <class Raw = ibv_buf>
+        requires detail::has_buf_dmabuf<Raw>
+    [[nodiscard]] int export_dmabuf_fd() const {
+        int fd = -1;
+        detail::check(do_export<Raw>(fd));
+        return fd;
+    }
+    template <class Raw = ibv_buf>
+        requires detail::has_buf_dmabuf<Raw>
+    [[nodiscard]] int export_dmabuf_fd(std::error_code& ec) const noexcept {
+        int fd = -1;
+        detail::assign(ec, do_export<Raw>(fd));
+        return fd;
+    }
+
+private:
+    template <class Raw>
+    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::size_t size) noexcept {
+        if (!domain)
+            return {"ibv_alloc_buf", EINVAL, "empty PD"};
+        void* addr = nullptr;
+        const detail::status result = make(
+            "ibv_alloc_buf",
+            [&]() noexcept {
+                Raw* made = nullptr;
+                addr = ibv_alloc_buf(domain.native_handle(), size, &made);
+                return addr != nullptr ? made : nullptr;
+            },
+            domain.pin());
+        if (!result.failed()) {
+            detail::passkey::block(*this)->addr = addr;
+            detail::passkey::block(*this)->size = size;
+        }
+        return result;
+    }
+
+    template <class Raw>
+    [[nodiscard]] detail::status do_reg(detail::parent<ibv_pd> domain, access flags, mr& out) const noexcept {
+        Raw* raw = native_handle();
+        if (raw == nullptr || !domain)
+            return {"ibv_reg_buf_mr", EINVAL, raw == nullptr ? "empty buffer" : "empty PD"};
+        if (detail::lacks_local_write(flags))
+            return {"ibv_reg_buf_mr", EINVAL, detail::needs_local_write};
+        return out.enter(
+            "ibv_reg_buf_mr",
+            [&]() noexcept {
+                return ibv_reg_buf_mr(domain.native_handle(), raw, bytes().data(), bytes().size(),
+                                      static_cast<int>(detail::bits(flags)));
+            },
+            domain.pin(), detail::keep(detail::passkey::block(*this)));
+    }
+
+    template <class Raw>
+    [[nodiscard]] detail::status do_export(int& fd) const noexcept {
+        Raw* raw = native_handle();
+        errno = 0;
+        fd = ibv_export_buf_dmabuf_fd(raw);
+        return fd >= 0 ? detail::status{} : detail::status{"ibv_export_buf_dmabuf_fd", detail::last_errno()};
+    }
+};
+
+} // namespace rdmaxx::inline v0
+
+#endif

@@ -1,0 +1,486 @@
+// Objects that few devices have, and what is rarely asked of the others: XRC, tag matching, thread and parent domains,
+// work queues, flows, counters, datagrams.
+#include "test.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+using namespace rdmaxx;
+using namespace unit;
+
+namespace {
+
+/// The detail of the last C call of that name.
+std::string detail_of(std::string_view call) {
+    std::string found;
+    for (const auto& record : fake::log())
+        if (record.name == call)
+            found = record.detail;
+    return found;
+}
+
+} // namespace
+
+// ---------------------------------------------------------------- xrcd, srq
+
+TEST_CASE_METHOD(unit::test, "xrcd: of this process, or of all that open a file", "[objects]") {
+    opened with;
+    const xrcd own(with.device);
+    CHECK(own.context() == with.device);
+    CHECK(detail_of("ibv_open_xrcd") == "fd -1, flags " + std::to_string(O_CREAT));
+    const xrcd shared(with.device, 7, O_CREAT | O_EXCL);
+    CHECK(detail_of("ibv_open_xrcd") == "fd 7, flags " + std::to_string(O_CREAT | O_EXCL));
+    fake::fail("ibv_open_xrcd", 1, EOPNOTSUPP);
+    const caught none([&] { const xrcd other(with.device); });
+    CHECK(none.code == EOPNOTSUPP);
+    CHECK(none.call == "ibv_open_xrcd");
+    std::error_code ec;
+    CHECK_FALSE(xrcd::create(context(), ec));
+    CHECK(number(ec) == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "srq: of an XRC domain, which it keeps with its CQ", "[objects]") {
+    opened with;
+    xrcd domain(with.device);
+    srq queue(with.pd, srq_init_attr_ex({8, 2}).xrc(domain, with.cq));
+    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_XRC) + ", mask 15, tags 0");
+    CHECK(queue.srq_num() != 0);
+    CHECK(queue.query().max_wr == 8);
+    const ibv_cq* raw = with.cq.native_handle();
+    domain.close();
+    with.cq.close();
+    CHECK(fake::calls("ibv_close_xrcd") == 0);
+    CHECK(fake::alive(raw));
+    queue.close();
+    CHECK(fake::in_order({"ibv_destroy_srq", "ibv_close_xrcd"}));
+    CHECK_FALSE(fake::alive(raw));
+    std::error_code ec;
+    CHECK_FALSE(srq::create(pd(), srq_init_attr_ex(), ec));
+    CHECK(number(ec) == EINVAL);
+    // What libibverbs would follow a null pointer for.
+    const xrcd other(with.device);
+    const cq completions(with.device, 8);
+    CHECK(
+        contains(caught([&] { srq(with.pd, srq_init_attr_ex().xrc(xrcd(), completions)); }).cause, "empty XRC domain"));
+    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex().xrc(other, cq())); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex().tag_matching(cq(), 1, 1)); }).cause, "empty CQ"));
+}
+
+TEST_CASE_METHOD(unit::test, "srq: with tag matching, and operations on its tagged receives", "[objects]") {
+    const opened with;
+    std::array<std::byte, 64> memory{};
+    const mr region(with.pd, memory);
+    const srq queue(with.pd, srq_init_attr_ex().tag_matching(with.cq, 10, 4));
+    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_TM) + ", mask 27, tags 10");
+    const sge piece = region.sge();
+    ops_wr add = ops_wr::tag_add(piece, 5, 255).recv_wr_id(3).wr_id(1).signaled();
+    ops_wr del = ops_wr::tag_del(17).wr_id(2).unexpected_cnt(6);
+    add.next = &del;
+    queue.post_srq_ops(add);
+    CHECK(detail_of("ibv_post_srq_ops") == "1 flags 1 add 5/255 for 3, 1 SGEs; 2 flags 2 del 17 seen 6");
+    queue.post_srq_ops(ops_wr::tag_sync(9));
+    CHECK(detail_of("ibv_post_srq_ops") == "0 flags 2 sync seen 9");
+    std::error_code ec;
+    del.opcode = static_cast<ibv_ops_wr_opcode>(3);
+    CHECK(queue.post_srq_ops(add, ec) == 1);
+    CHECK(number(ec) == EINVAL);
+    const caught thrown([&] { queue.post_srq_ops(add); });
+    CHECK(thrown.call == "ibv_post_srq_ops");
+    fake::fail("ibv_get_srq_num", 1, EOPNOTSUPP);
+    CHECK(caught([&] { static_cast<void>(queue.srq_num()); }).code == EOPNOTSUPP);
+}
+
+// ---------------------------------------------------------------- td, parent_domain
+
+TEST_CASE_METHOD(unit::test, "parent_domain: is a PD, and keeps its PD and its thread domain", "[objects]") {
+    opened with;
+    td one_thread(with.device);
+    parent_domain domain(parent_domain_attr(with.pd).td(one_thread));
+    CHECK(detail_of("ibv_alloc_parent_domain") == "mask 0");
+    CHECK(domain.context() == with.device);
+    qp pair(domain, qp_init_attr(with.cq));
+    CHECK(pair.pd() == pd_ref(domain));
+    const ibv_pd* base = with.pd.native_handle();
+    domain.close();
+    with.pd.close();
+    one_thread.close();
+    CHECK(fake::alive(base));
+    CHECK(fake::calls("ibv_dealloc_td") == 0);
+    // Its events are counted in the context, as for every PD.
+    fake::push_async_event(pair.native_handle(), IBV_EVENT_COMM_EST);
+    std::optional<async_event> event(get_async_event(with.device));
+    hang_report_after(20ms);
+    on_hang([&] {
+        event.reset();
+        return hang_action::keep_waiting;
+    });
+    pair.close();
+    CHECK(take_hang_reports().size() == 1);
+    CHECK(fake::calls("ibv_dealloc_pd") == 2);
+    CHECK(fake::in_order({"ibv_destroy_qp", "ibv_dealloc_pd", "ibv_dealloc_td"}));
+    CHECK_FALSE(fake::alive(base));
+}
+
+TEST_CASE_METHOD(unit::test, "parent_domain: its queues lie in the program's memory", "[objects]") {
+    struct allocator {
+        void* allocate(std::size_t size, std::size_t alignment, std::uint64_t type) noexcept {
+            CHECK(size == 4096);
+            CHECK(alignment == 64);
+            CHECK(type == 7);
+            ++live;
+            return std::aligned_alloc(alignment, size);
+        }
+        void deallocate(void* memory, std::uint64_t type) noexcept {
+            CHECK(type == 7);
+            --live;
+            std::free(memory);
+        }
+        int live = 0;
+    };
+    const opened with;
+    allocator own;
+    {
+        const parent_domain domain(parent_domain_attr(with.pd).allocator(own));
+        CHECK(detail_of("ibv_alloc_parent_domain") == "mask 3");
+        const srq queue(domain);
+        CHECK(own.live == 1);
+    }
+    CHECK(own.live == 0);
+}
+
+TEST_CASE_METHOD(unit::test, "td and parent_domain: what fails is the C call's errno, and leaves nothing",
+                 "[objects]") {
+    const opened with;
+    fake::fail("ibv_alloc_td", 1, EOPNOTSUPP);
+    const caught no_td([&] { const td one_thread(with.device); });
+    CHECK(no_td.code == EOPNOTSUPP);
+    CHECK(no_td.call == "ibv_alloc_td");
+    fake::fail("ibv_alloc_parent_domain", 1, EOPNOTSUPP);
+    CHECK(caught([&] { const parent_domain domain{parent_domain_attr(with.pd)}; }).call == "ibv_alloc_parent_domain");
+    std::error_code ec;
+    CHECK_FALSE(parent_domain::create(parent_domain_attr(pd()), ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK_FALSE(td::create(context(), ec));
+    CHECK(number(ec) == EINVAL);
+}
+
+// ---------------------------------------------------------------- wq, rwq_ind_table
+
+TEST_CASE_METHOD(unit::test, "wq: takes receives, and keeps its PD and CQ", "[objects]") {
+    opened with;
+    std::array<std::byte, 64> memory{};
+    const mr region(with.pd, memory);
+    wq queue(with.pd, with.cq, {.max_wr = 4, .max_sge = 2, .flags = wq_flags::scatter_fcs | wq_flags::delay_drop});
+    CHECK(detail_of("ibv_create_wq") == "flags 6");
+    CHECK(queue.state() == wq_state::reset);
+    CHECK(queue.cq() == with.cq);
+    CHECK(queue.pd() == with.pd);
+    CHECK(queue.wq_num() == queue.native_handle()->wq_num);
+    queue.modify(wq_state::rdy);
+    CHECK(queue.state() == wq_state::rdy);
+    queue.modify_flags(wq_flags::none, wq_flags::cvlan_stripping);
+    CHECK(detail_of("ibv_modify_wq") == "flags 0 of 1");
+    queue.post_recv(region, 5);
+    for (int i = 0; i < 3; ++i)
+        queue.post_recv(region);
+    const caught full([&] { queue.post_recv(region); });
+    CHECK(full.code == ENOMEM);
+    CHECK(full.call == "ibv_post_wq_recv");
+    const ibv_cq* raw = with.cq.native_handle();
+    with.cq.close();
+    CHECK(fake::alive(raw));
+    queue.close();
+    CHECK_FALSE(fake::alive(raw));
+    std::error_code ec;
+    CHECK_FALSE(wq::create(with.pd, cq_ref(), {}, ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK(std::string(to_string(wq_state::err)) == "err");
+}
+
+TEST_CASE_METHOD(unit::test, "rwq_ind_table: keeps all its queues", "[objects]") {
+    opened with;
+    std::array<wq, 4> queues;
+    for (wq& queue : queues)
+        queue = wq(with.pd, with.cq);
+    rwq_ind_table table(with.device, queues);
+    CHECK(detail_of("ibv_create_rwq_ind_table") == "4 queues");
+    const std::array<wq_ref, 2> twice = {queues[0], queues[0]};
+    {
+        const rwq_ind_table of_refs(with.device, twice);
+        CHECK(detail_of("ibv_create_rwq_ind_table") == "2 queues");
+    }
+    for (wq& queue : queues)
+        queue.close();
+    CHECK(fake::calls("ibv_destroy_wq") == 0);
+    rwq_ind_table moved = std::move(table);
+    moved.close();
+    CHECK(fake::calls("ibv_destroy_wq") == 4);
+    CHECK(fake::in_order({"ibv_destroy_rwq_ind_table", "ibv_destroy_wq"}));
+}
+
+TEST_CASE_METHOD(unit::test, "rwq_ind_table: what fails leaves nothing", "[objects]") {
+    const opened with;
+    std::array<wq, 4> queues;
+    for (wq& queue : queues)
+        queue = wq(with.pd, with.cq);
+    const caught three([&] { const rwq_ind_table table(with.device, std::span<const wq>(queues).first(3)); });
+    CHECK(three.code == EINVAL);
+    CHECK(contains(three.cause, "power of two"));
+    fake::fail("ibv_create_rwq_ind_table", 1, EOPNOTSUPP);
+    CHECK(caught([&] { const rwq_ind_table table(with.device, queues); }).code == EOPNOTSUPP);
+    for (unsigned nth = 1; nth <= 3; ++nth) {
+        const failing_allocation none(nth);
+        std::error_code ec;
+        CHECK_FALSE(rwq_ind_table::create(with.device, std::span<const wq>(queues), ec));
+        CHECK(number(ec) == ENOMEM);
+    }
+}
+
+// ---------------------------------------------------------------- flow, flow_action, counters
+
+TEST_CASE_METHOD(unit::test, "flow: specs and actions lie behind the rule, in network byte order", "[objects]") {
+    in_addr here{};
+    REQUIRE(inet_pton(AF_INET, "192.0.2.1", &here) == 1);
+    flow_attr rule(1, flow_attr_type::normal, 3);
+    rule.flags(flow_flags::dont_trap)
+        .add(flow_eth().dst_mac({1, 2, 3, 4, 5, 6}).ether_type(0x0800).vlan_tag(0x123))
+        .add(flow_ipv4().dst_ip(here, 24).proto(17))
+        .add(flow_udp().dst_port(7471).src_port(0x1200, 0xff00))
+        .tag(0x42);
+    const ibv_flow_attr& raw = rule.raw();
+    CHECK(raw.type == IBV_FLOW_ATTR_NORMAL);
+    CHECK(raw.priority == 3);
+    CHECK(raw.port == 1);
+    CHECK(raw.flags == IBV_FLOW_ATTR_FLAGS_DONT_TRAP);
+    CHECK(raw.num_of_specs == 4);
+    const auto* at = reinterpret_cast<const std::byte*>(&raw + 1);
+    const auto next = [&]<class Spec>(Spec& out) {
+        std::memcpy(&out, at, sizeof out);
+        CHECK(out.size == sizeof out);
+        at += sizeof out;
+    };
+    ibv_flow_spec_eth eth{};
+    next(eth);
+    CHECK(eth.type == IBV_FLOW_SPEC_ETH);
+    CHECK(eth.val.dst_mac[5] == 6);
+    CHECK(eth.mask.dst_mac[0] == 0xff);
+    CHECK(eth.mask.src_mac[0] == 0);
+    CHECK(eth.val.ether_type == htons(0x0800));
+    CHECK(eth.mask.ether_type == 0xffff);
+    CHECK(eth.val.vlan_tag == htons(0x123));
+    CHECK(eth.mask.vlan_tag == htons(0x0fff));
+    ibv_flow_spec_ipv4_ext ip{};
+    next(ip);
+    CHECK(ip.type == IBV_FLOW_SPEC_IPV4_EXT);
+    CHECK(ip.val.dst_ip == here.s_addr);
+    CHECK(ip.mask.dst_ip == htonl(0xffffff00));
+    CHECK(ip.mask.src_ip == 0);
+    CHECK(ip.val.proto == 17);
+    ibv_flow_spec_tcp_udp udp{};
+    next(udp);
+    CHECK(udp.type == IBV_FLOW_SPEC_UDP);
+    CHECK(udp.val.dst_port == htons(7471));
+    CHECK(udp.mask.dst_port == 0xffff);
+    CHECK(udp.val.src_port == htons(0x1200));
+    CHECK(udp.mask.src_port == htons(0xff00));
+    ibv_flow_spec_action_tag tag{};
+    next(tag);
+    CHECK(tag.type == IBV_FLOW_SPEC_ACTION_TAG);
+    CHECK(tag.tag_id == 0x42);
+    CHECK(at == reinterpret_cast<const std::byte*>(&raw) + raw.size);
+}
+
+TEST_CASE_METHOD(unit::test, "flow: the other specs", "[objects]") {
+    in6_addr there{};
+    REQUIRE(inet_pton(AF_INET6, "2001:db8::1", &there) == 1);
+    const auto v6 = flow_ipv6().src_ip(there, 36).flow_label(5).next_hdr(6).raw();
+    CHECK(v6.type == IBV_FLOW_SPEC_IPV6);
+    CHECK(v6.mask.src_ip[3] == 0xff);
+    CHECK(v6.mask.src_ip[4] == 0xf0);
+    CHECK(v6.mask.src_ip[5] == 0);
+    CHECK(v6.val.src_ip[15] == 1);
+    CHECK(v6.val.flow_label == htonl(5));
+    CHECK(v6.mask.flow_label == htonl(0xfffff));
+    CHECK(flow_ipv6().dst_ip(there).raw().mask.dst_ip[15] == 0xff);
+    CHECK(flow_ipv6().dst_ip(there, 0).raw().mask.dst_ip[0] == 0);
+    CHECK(flow_ipv4().src_ip({}, 0).raw().mask.src_ip == 0);
+    CHECK(flow_ipv4().src_ip({}).raw().mask.src_ip == 0xffffffff);
+    CHECK(flow_tcp().raw().type == IBV_FLOW_SPEC_TCP);
+    CHECK(static_cast<int>(flow_tcp().inner().raw().type) == (IBV_FLOW_SPEC_TCP | IBV_FLOW_SPEC_INNER));
+    CHECK(flow_tcp().inner().is_inner());
+    CHECK(flow_vxlan().tunnel_id(9).raw().val.tunnel_id == htonl(9));
+    CHECK(flow_gre().protocol(0x6558).key(1).raw().val.protocol == htons(0x6558));
+    CHECK(flow_mpls().label(0x1000).raw().val.label == htonl(0x1000));
+    CHECK(flow_esp().spi(2).seq(3).raw().val.seq == htonl(3));
+}
+
+TEST_CASE_METHOD(unit::test, "flow: ends before its queue pair, and keeps its counters and actions", "[objects]") {
+    const opened with;
+    qp queue(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
+    counters counted(with.device);
+    ibv_flow_action_esp_attr esp{};
+    esp.esn = 4;
+    flow_action action(with.device, esp);
+    CHECK(detail_of("ibv_create_flow_action_esp") == "esn 4");
+    esp.esn = 5;
+    action.modify(esp);
+    CHECK(detail_of("ibv_modify_flow_action_esp") == "esn 5");
+    flow rule(queue, flow_attr(1).add(flow_eth()).count(counted).action(action));
+    CHECK(detail_of("ibv_create_flow") == "port 1, priority 0, flags 0, 20, 1003, 1002");
+    counted.close();
+    action.close();
+    CHECK(fake::calls("ibv_destroy_counters") == 0);
+    CHECK(fake::calls("ibv_destroy_flow_action") == 0);
+    CHECK(caught([&] { queue.close(); }).code == EBUSY);
+    rule.close();
+    CHECK(fake::in_order({"ibv_destroy_flow", "ibv_destroy_counters"}));
+    CHECK(fake::calls("ibv_destroy_flow_action") == 1);
+    queue.close();
+}
+
+TEST_CASE_METHOD(unit::test, "flow: what fails says why", "[objects]") {
+    const opened with;
+    const qp connected(with.pd, qp_init_attr(with.cq));
+    const caught refused([&] { const flow rule(connected, flow_attr(1).drop()); });
+    CHECK(refused.code == EINVAL);
+    CHECK(refused.call == "ibv_create_flow");
+    flow_attr endless(1);
+    for (int i = 0; i < 20; ++i)
+        endless.add(flow_ipv6());
+    CHECK(endless.raw().size <= 512);
+    CHECK(caught([&] { const flow rule(connected, endless); }).code == E2BIG);
+    std::error_code ec;
+    CHECK_FALSE(flow::create(qp_ref(), flow_attr(1), ec));
+    CHECK(number(ec) == EINVAL);
+    const counters counted(with.device);
+    flow_attr crowded(1);
+    for (std::size_t i = 0; i <= flow_attr::max_pins; ++i)
+        crowded.count(counted);
+    CHECK_FALSE(flow::create(connected, crowded, ec));
+    CHECK(number(ec) == E2BIG);
+    fake::fail("ibv_create_flow_action_esp", 1, EOPNOTSUPP);
+    CHECK_FALSE(flow_action::create(with.device, {}, ec));
+    CHECK(number(ec) == EOPNOTSUPP);
+}
+
+TEST_CASE_METHOD(unit::test, "counters: count what they are told, and are read", "[objects]") {
+    const opened with;
+    const counters counted(with.device);
+    counted.attach_point_flow(counter_description::packets, 0);
+    counted.attach_point_flow(counter_description::bytes, 1);
+    CHECK(detail_of("ibv_attach_counters_point_flow") == "counter 1 at 1");
+    std::array<std::uint64_t, 3> values{};
+    counted.read(values);
+    CHECK(detail_of("ibv_read_counters") == "flags 0");
+    CHECK(values == std::array<std::uint64_t, 3>{1, 100, 0});
+    std::error_code ec;
+    counted.read(values, true, ec);
+    CHECK(!ec);
+    CHECK(detail_of("ibv_read_counters") == "flags 1");
+    CHECK(values[1] == 200);
+    fake::fail("ibv_read_counters", 1, EIO);
+    CHECK(caught([&] { counted.read(values); }).call == "ibv_read_counters");
+    fake::fail("ibv_create_counters", 1, EOPNOTSUPP);
+    CHECK(caught([&] { const counters other(with.device); }).code == EOPNOTSUPP);
+    CHECK(std::string(to_string(counter_description::bytes)) == "bytes");
+}
+
+// ---------------------------------------------------------------- what else CQs and queue pairs do
+
+TEST_CASE_METHOD(unit::test, "cq: resize and moderation", "[objects]") {
+    const opened with;
+    with.cq.resize(100);
+    CHECK(with.cq.size() == 128);
+    CHECK(caught([&] { with.cq.resize(1 << 30); }).call == "ibv_resize_cq");
+    with.cq.moderate(10, 50);
+    CHECK(detail_of("ibv_modify_cq") == "mask 1, count 10, period 50");
+    fake::fail("ibv_modify_cq", 1, EOPNOTSUPP);
+    std::error_code ec;
+    with.cq.moderate(1, 1, ec);
+    CHECK(number(ec) == EOPNOTSUPP);
+    with.cq.resize(0, ec);
+    CHECK(number(ec) == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "qp: attached to a group by hand, it must be detached first", "[objects]") {
+    const opened with;
+    qp queue(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
+    const gid group(address::parse("ff0e::1"));
+    queue.attach_mcast(group);
+    CHECK(caught([&] { queue.close(); }).code == EBUSY);
+    queue.detach_mcast(group);
+    const caught twice([&] { queue.detach_mcast(group); });
+    CHECK(twice.code == EINVAL);
+    CHECK(twice.call == "ibv_detach_mcast");
+    std::error_code ec;
+    queue.attach_mcast(gid(address::parse("fe80::1")), 0, ec); // nobody's group
+    CHECK(number(ec) == EINVAL);
+    queue.close();
+}
+
+// ---------------------------------------------------------------- datagram
+
+namespace {
+
+wc received(std::uint32_t length, unsigned flags = IBV_WC_GRH) {
+    ibv_wc raw{};
+    raw.status = IBV_WC_SUCCESS;
+    raw.opcode = IBV_WC_RECV;
+    raw.byte_len = length;
+    raw.src_qp = 0x17;
+    raw.wc_flags = flags;
+    return wc(raw);
+}
+
+} // namespace
+
+TEST_CASE_METHOD(unit::test, "datagram: the payload follows 40 bytes", "[objects]") {
+    std::array<std::byte, 100> buffer{};
+    buffer[0] = std::byte{0x60};
+    buffer[40] = std::byte{1};
+    static_assert(datagram::room_for(60) == 100);
+    const datagram got(received(48), buffer);
+    CHECK(got.payload().size() == 8);
+    CHECK(got.payload()[0] == std::byte{1});
+    CHECK(got.header()[0] == std::byte{0x60});
+    CHECK(got.has_grh());
+    CHECK(got.src_qp() == 0x17);
+    CHECK_FALSE(datagram(received(40, 0), buffer).has_grh());
+    CHECK(datagram(received(40), buffer).payload().empty());
+    std::error_code ec;
+    for (const std::uint32_t length : {39U, 0U, 101U}) {
+        CHECK(datagram::create(received(length), buffer, ec).payload().empty());
+        CHECK(number(ec) == EINVAL);
+    }
+    CHECK(caught([&] { const datagram none(wc(), buffer); }).code == EINVAL); // a send
+}
+
+TEST_CASE_METHOD(unit::test, "ah: back to the sender of a datagram", "[objects]") {
+    const opened with;
+    std::array<std::byte, 48> buffer{};
+    auto& header = *reinterpret_cast<ibv_grh*>(buffer.data());
+    const gid sender(address::parse("192.0.2.9"));
+    header.sgid = sender.raw();
+    header.hop_limit = 7;
+    const datagram got(received(48), buffer);
+    const ibv_ah_attr attr = init_ah_from_datagram(with.device, got, 1);
+    CHECK(attr.is_global == 1);
+    CHECK(attr.port_num == 1);
+    CHECK(gid(attr.grh.dgid) == sender);
+    CHECK(attr.grh.hop_limit == 7);
+    const ah back = ah::from_datagram(with.pd, got, 1);
+    CHECK(back);
+    CHECK(fake::calls("ibv_create_ah_from_wc") == 1);
+    fake::fail("ibv_init_ah_from_wc", 1, EINVAL);
+    const caught failed([&] { static_cast<void>(init_ah_from_datagram(with.device, got, 1)); });
+    CHECK(failed.code == EINVAL);
+    CHECK(failed.call == "ibv_init_ah_from_wc");
+    CHECK(flow_label_to_udp_sport(0x12345) >= 0xc000);
+    const caught unresolved([&] { static_cast<void>(resolve_eth_l2_from_gid(with.device, attr)); });
+    CHECK(unresolved.code == EOPNOTSUPP); // the fake has no network; C returns a negative errno
+    CHECK(unresolved.call == "ibv_resolve_eth_l2_from_gid");
+}
