@@ -5,6 +5,7 @@
 #include <rdmaxx/address.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/error.hpp>
+#include <rdmaxx/fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
