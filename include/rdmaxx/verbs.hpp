@@ -12,6 +12,7 @@
 #include <rdmaxx/verbs/counters.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/cq.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/cq_event.hpp>          // IWYU pragma: export
+#include <rdmaxx/verbs/cq_ex.hpp>             // IWYU pragma: export
 #include <rdmaxx/verbs/datagram.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/device.hpp>            // IWYU pragma: export
 #include <rdmaxx/verbs/dm.hpp>                // IWYU pragma: export
@@ -26,6 +27,9 @@
 #include <rdmaxx/verbs/pd.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/port.hpp>              // IWYU pragma: export
 #include <rdmaxx/verbs/qp.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/qp_attr.hpp>           // IWYU pragma: export
+#include <rdmaxx/verbs/qp_ex.hpp>             // IWYU pragma: export
+#include <rdmaxx/verbs/queue_slots.hpp>       // IWYU pragma: export
 #include <rdmaxx/verbs/registered_buffer.hpp> // IWYU pragma: export
 #include <rdmaxx/verbs/srq.hpp>               // IWYU pragma: export
 #include <rdmaxx/verbs/td.hpp>                // IWYU pragma: export

@@ -117,6 +117,15 @@ static_assert(is_owner_of<flow_action, flow_action_ref>());
 static_assert(is_owner_of<counters, counters_ref>());
 static_assert(is_owner_of<comp_cntr, comp_cntr_ref>());
 static_assert(is_owner_of<registered_buffer, mr_ref>());
+// What is read or posted in another way is an owner of the same C object, and more.
+static_assert(is_owner<cq_ex<>>() && is_owner<qp_ex<send_ops::send>>());
+static_assert(std::is_nothrow_convertible_v<const cq_ex<>&, cq_ex_ref<wc_fields::standard>>);
+static_assert(!std::is_convertible_v<cq_ex<>, cq_ex_ref<wc_fields::standard>> &&
+              !std::is_convertible_v<cq_ex<>, cq_ref>);
+static_assert(std::is_nothrow_convertible_v<const qp_ex<send_ops::send>&, qp_ex_ref<send_ops::send>>);
+static_assert(!std::is_convertible_v<qp_ex<send_ops::send>, qp_ex_ref<send_ops::send>>);
+static_assert(!std::is_copy_constructible_v<wr_batch<send_ops::send, qp_type::rc>> &&
+              !std::is_move_constructible_v<wr_batch<send_ops::send, qp_type::rc>>);
 static_assert(is_owner_of<event_channel, event_channel_ref>());
 static_assert(is_owner_of<cm_id, cm_id_ref>());
 

@@ -1442,6 +1442,11 @@ void fake::bench_mode(bool on, rdma_cm_id* id) {
     bench_id = id;
     benching.store(on, std::memory_order_relaxed);
     each<context_object>([&](context_object& context) { install_ops(*context.c, on); });
+    each<cq_object>([&](cq_object& cq) { set_extended_poll(*cq.c, on); });
+    each<qp_object>([&](qp_object& qp) {
+        if (qp.send_ops)
+            install_work_requests(*reinterpret_cast<ibv_qp_ex*>(qp.c), on);
+    });
 }
 
 int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {

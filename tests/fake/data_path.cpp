@@ -94,6 +94,9 @@ ibv_wc_opcode completion_opcode(int opcode) {
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
     case IBV_WR_LOCAL_INV: return IBV_WC_LOCAL_INV;
     case IBV_WR_BIND_MW: return IBV_WC_BIND_MW;
+    case IBV_WR_TSO: return IBV_WC_TSO;
+    case opcode_flush: return static_cast<ibv_wc_opcode>(8);        // IBV_WC_FLUSH
+    case opcode_atomic_write: return static_cast<ibv_wc_opcode>(9); // IBV_WC_ATOMIC_WRITE
     default: return IBV_WC_SEND;
     }
 }
@@ -470,7 +473,9 @@ result execute(qp_object& from, const posted_wr& send) {
         return std::nullopt;
     switch (opcode) {
     case IBV_WR_RDMA_WRITE:
+    case opcode_atomic_write:
     case IBV_WR_RDMA_WRITE_WITH_IMM: return write_remote(from, *to, send);
+    case opcode_flush: return IBV_WC_SUCCESS;
     case IBV_WR_RDMA_READ: return read_remote(from, *to, send);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return atomic(from, *to, send);
@@ -514,8 +519,6 @@ void run_all() {
 
 // ---------------------------------------------------------------- posting
 
-namespace {
-
 // The completions that a call may cause are ordered after it: said before, since TSan is blind then.
 void order_before_completions(const ibv_qp* qp) {
     std::vector<const void*> queues;
@@ -542,13 +545,15 @@ void order_before_completions(const ibv_qp* qp) {
 
 int check_send(const qp_object& qp, const ibv_send_wr& wr) {
     const int opcode = load_enum(wr.opcode);
-    const bool known = (opcode >= IBV_WR_RDMA_WRITE && opcode <= IBV_WR_SEND_WITH_INV);
+    const bool known = (opcode >= IBV_WR_RDMA_WRITE && opcode <= IBV_WR_TSO) || opcode == opcode_flush ||
+                       opcode == opcode_atomic_write;
     if (!known || wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > qp.cap.max_send_sge)
         return EINVAL;
     const bool is_atomic = opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     if (is_atomic && (wr.num_sge != 1 || wr.sg_list->length != sizeof(std::uint64_t)))
         return EINVAL;
-    if (qp.qp_type == IBV_QPT_UD && opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM)
+    const bool datagram = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_TSO;
+    if (qp.qp_type == IBV_QPT_UD && !datagram)
         return EINVAL;
     if ((wr.send_flags & IBV_SEND_INLINE) == 0)
         return 0;
@@ -559,6 +564,8 @@ int check_send(const qp_object& qp, const ibv_send_wr& wr) {
         length += wr.sg_list[i].length;
     return length > qp.cap.max_inline_data ? EINVAL : 0;
 }
+
+namespace {
 
 // Everything is copied: the caller may free or change its structs when the post returns.
 posted_wr copy_send(const ibv_send_wr& wr) {
@@ -585,6 +592,8 @@ posted_wr copy_recv(const ibv_recv_wr& wr) {
     return copy;
 }
 
+} // namespace
+
 int add_send(qp_object& qp, const ibv_send_wr& wr) {
     if (qp.attr.qp_state == IBV_QPS_RESET || qp.send_cq == nullptr)
         return EINVAL;
@@ -599,6 +608,8 @@ int add_send(qp_object& qp, const ibv_send_wr& wr) {
         qp.sends.push_back(request);
     return 0;
 }
+
+namespace {
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     c_call call("ibv_post_send", qp, returns::error_number);
@@ -746,7 +757,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 
 // ---------------------------------------------------------------- the extended poll
 
-int advance(const char* name, ibv_cq_ex* cq) {
+int advance(const char* name, ibv_cq_ex* cq, bool start) {
     c_call call(name, cq, returns::error_number);
     if (call.injected())
         return call.finish(call.injected_error());
@@ -755,8 +766,13 @@ int advance(const char* name, ibv_cq_ex* cq) {
         auto* o = expect<cq_object>(call.name(), "CQ", cq);
         if (o == nullptr)
             return call.finish(EINVAL);
+        if (o->polling == start) {
+            report(std::string(name) + ": " + o->name + (start ? " is being polled already" : " is not being polled"));
+            return call.finish(EINVAL);
+        }
         if (o->queue.empty())
             return call.finish(ENOENT);
+        o->polling = true;
         o->current = take_wc(*o);
         cq->wr_id = o->current.wc.wr_id;
         std::memcpy(&cq->status, &o->current.wc.status, sizeof cq->status);
@@ -765,71 +781,100 @@ int advance(const char* name, ibv_cq_ex* cq) {
     return call.finish(0);
 }
 
-int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr*) {
-    return advance("ibv_start_poll", cq);
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+    if (attr == nullptr || attr->comp_mask != 0)
+        return EINVAL;
+    return advance("ibv_start_poll", cq, true);
 }
 int next_poll(ibv_cq_ex* cq) {
-    return advance("ibv_next_poll", cq);
+    return advance("ibv_next_poll", cq, false);
 }
 void end_poll(ibv_cq_ex* cq) {
     c_call call("ibv_end_poll", cq, returns::nothing);
+    section lock;
+    auto* o = expect<cq_object>(call.name(), "CQ", cq);
+    if (o == nullptr)
+        return;
+    if (!o->polling)
+        report(std::string(call.name()) + ": " + o->name + " is not being polled");
+    o->polling = false;
 }
 
-ibv_wc current(const ibv_cq_ex* cq) {
+// Providers leave the functions of fields that were not asked for null. `wanted` 0: a field that is always there.
+queued_wc current(const ibv_cq_ex* cq, std::uint64_t wanted) {
     section lock;
     const auto* o = expect<cq_object>("ibv_wc_read", "CQ", cq);
-    return o == nullptr ? ibv_wc{} : o->current.wc;
+    if (o == nullptr)
+        return {};
+    if (!o->polling)
+        report("ibv_wc_read: " + o->name + " is not being polled");
+    if ((o->wc_flags & wanted) != wanted)
+        report("ibv_wc_read: " + o->name + " was not made for this field, this would crash");
+    return o->current;
 }
+
+int bench_start_poll(ibv_cq_ex*, ibv_poll_cq_attr*) {
+    return 0;
+}
+int bench_next_poll(ibv_cq_ex*) {
+    return 0;
+}
+void bench_end_poll(ibv_cq_ex*) {}
 
 } // namespace
 
-void set_extended_poll(ibv_cq_ex& cq) {
-    cq.start_poll = start_poll;
-    cq.next_poll = next_poll;
-    cq.end_poll = end_poll;
+void set_extended_poll(ibv_cq_ex& cq, bool bench) {
+    cq.start_poll = bench ? bench_start_poll : start_poll;
+    cq.next_poll = bench ? bench_next_poll : next_poll;
+    cq.end_poll = bench ? bench_end_poll : end_poll;
+    if (bench) {
+        cq.wr_id = 1;
+        cq.status = IBV_WC_SUCCESS;
+    }
     cq.read_opcode = [](ibv_cq_ex* c) {
-        return current(c).opcode;
+        return current(c, 0).wc.opcode;
     };
     cq.read_vendor_err = [](ibv_cq_ex* c) {
-        return current(c).vendor_err;
-    };
-    cq.read_byte_len = [](ibv_cq_ex* c) {
-        return current(c).byte_len;
-    };
-    cq.read_imm_data = [](ibv_cq_ex* c) {
-        return current(c).imm_data;
-    };
-    cq.read_qp_num = [](ibv_cq_ex* c) {
-        return current(c).qp_num;
-    };
-    cq.read_src_qp = [](ibv_cq_ex* c) {
-        return current(c).src_qp;
+        return current(c, 0).wc.vendor_err;
     };
     cq.read_wc_flags = [](ibv_cq_ex* c) {
-        return current(c).wc_flags;
+        return current(c, 0).wc.wc_flags;
+    };
+    cq.read_byte_len = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_BYTE_LEN).wc.byte_len;
+    };
+    cq.read_imm_data = [](ibv_cq_ex* c) { // the invalidated rkey as well
+        return current(c, IBV_WC_EX_WITH_IMM).wc.imm_data;
+    };
+    cq.read_qp_num = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_QP_NUM).wc.qp_num;
+    };
+    cq.read_src_qp = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_SRC_QP).wc.src_qp;
     };
     cq.read_slid = [](ibv_cq_ex* c) {
-        return std::uint32_t{current(c).slid};
+        return std::uint32_t{current(c, IBV_WC_EX_WITH_SLID).wc.slid};
     };
     cq.read_sl = [](ibv_cq_ex* c) {
-        return current(c).sl;
+        return current(c, IBV_WC_EX_WITH_SL).wc.sl;
     };
     cq.read_dlid_path_bits = [](ibv_cq_ex* c) {
-        return current(c).dlid_path_bits;
+        return current(c, IBV_WC_EX_WITH_DLID_PATH_BITS).wc.dlid_path_bits;
     };
-    cq.read_completion_ts = [](ibv_cq_ex*) {
-        return std::uint64_t{0};
+    cq.read_completion_ts = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).more.timestamp;
     };
-    cq.read_cvlan = [](ibv_cq_ex*) {
-        return std::uint16_t{0};
+    cq.read_cvlan = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_CVLAN).more.cvlan;
     };
-    cq.read_flow_tag = [](ibv_cq_ex*) {
-        return std::uint32_t{0};
+    cq.read_flow_tag = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_FLOW_TAG).more.flow_tag;
     };
-    cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info*) {
+    cq.read_tm_info = [](ibv_cq_ex* c, ibv_wc_tm_info* info) {
+        *info = current(c, IBV_WC_EX_WITH_TM_INFO).more.tm;
     };
-    cq.read_completion_wallclock_ns = [](ibv_cq_ex*) {
-        return std::uint64_t{0};
+    cq.read_completion_wallclock_ns = [](ibv_cq_ex* c) {
+        return current(c, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK).more.wallclock_ns;
     };
 }
 
@@ -889,6 +934,18 @@ void push_completion(ibv_cq* cq, const ibv_wc& wc, bool solicited) {
     complete(*o, queued, solicited);
 }
 
+void push_completion(ibv_cq* cq, const ibv_wc& wc, const extended_fields& more) {
+    happens_before(cq);
+    section lock;
+    auto* o = expect<cq_object>("push_completion", "CQ", cq);
+    if (o == nullptr)
+        return;
+    queued_wc queued;
+    std::memcpy(&queued.wc, &wc, sizeof wc);
+    queued.more = more;
+    complete(*o, queued, true);
+}
+
 void push_success(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_opcode opcode, std::uint32_t qp_num, std::uint32_t byte_len) {
     ibv_wc wc = success_wc(wr_id, opcode, qp_num);
     if ((opcode & IBV_WC_RECV) != 0 || opcode == IBV_WC_RDMA_READ)
@@ -923,6 +980,12 @@ bool armed(const ibv_cq* cq) {
     section lock;
     const auto* o = find<cq_object>(cq);
     return o != nullptr && o->armed != cq_object::arm::none;
+}
+
+bool polling(const ibv_cq* cq) {
+    section lock;
+    const auto* o = find<cq_object>(cq);
+    return o != nullptr && o->polling;
 }
 
 std::size_t queued(const ibv_cq* cq) {

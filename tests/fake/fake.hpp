@@ -87,6 +87,7 @@ struct device_limits {
     int max_srq_wr = 1 << 14;
     int max_srq_sge = 27;
     std::uint8_t max_rd_atom = 128; // responder resources and initiator depth
+    std::uint32_t vendor_id = 0;    // rxe's is 0xffffff
     std::uint64_t max_mr_size = ~std::uint64_t{0};
 };
 
@@ -175,6 +176,15 @@ void before_id_changes(std::function<void(rdma_cm_id*)> hook);
 
 // Puts a completion into the queue as it is, and does what the hardware does then (event if armed).
 void push_completion(ibv_cq* cq, const ibv_wc& wc, bool solicited = true);
+// What an extended poll can read beside struct ibv_wc.
+struct extended_fields {
+    std::uint64_t timestamp = 0;
+    std::uint64_t wallclock_ns = 0;
+    std::uint16_t cvlan = 0;
+    std::uint32_t flow_tag = 0;
+    ibv_wc_tm_info tm = {};
+};
+void push_completion(ibv_cq* cq, const ibv_wc& wc, const extended_fields& more);
 // The same with only the valid fields set and garbage in the others; byte_len for receives.
 void push_success(ibv_cq* cq, std::uint64_t wr_id, ibv_wc_opcode opcode, std::uint32_t qp_num,
                   std::uint32_t byte_len = 0);
@@ -185,6 +195,7 @@ void push_cq_event(ibv_cq* cq);
 // With hold_data_path: runs what was posted so far.
 void run_posted();
 [[nodiscard]] bool armed(const ibv_cq* cq);
+[[nodiscard]] bool polling(const ibv_cq* cq); // between ibv_start_poll and ibv_end_poll
 [[nodiscard]] std::size_t queued(const ibv_cq* cq);
 [[nodiscard]] std::size_t queued(const ibv_comp_channel* channel);
 

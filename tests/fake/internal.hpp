@@ -322,6 +322,7 @@ struct queued_wc {
     ibv_wc wc = {};
     qp_object* releases = nullptr; // polling it frees send slots of this QP ...
     std::uint64_t up_to = 0;       // ... up to this post
+    extended_fields more = {};
 };
 
 struct cq_object : object {
@@ -334,7 +335,9 @@ struct cq_object : object {
     bool overrun = false;
     tally completions;
     tally asyncs;
-    queued_wc current; // of start_poll and next_poll
+    std::uint64_t wc_flags = 0; // what an extended poll may read
+    queued_wc current;          // of start_poll and next_poll
+    bool polling = false;       // between start_poll and end_poll
 };
 
 struct queued_send {
@@ -362,6 +365,13 @@ struct qp_object : object {
     std::uint64_t posted = 0;
     std::uint64_t released = 0;
     std::deque<posted_wr> recvs;
+    // The extended work-request API: what it was made for, and the batch that was started.
+    std::optional<std::uint64_t> send_ops;
+    bool building = false;
+    int build_error = 0;
+    bool needs_data = false; // the last operation wants its SGEs or inline data
+    bool needs_address = false;
+    std::vector<posted_wr> batch;
 };
 
 struct srq_object : object {
@@ -654,6 +664,10 @@ int destroy_call(const char* name, const void* object, returns natural, Body bod
 constexpr unsigned char garbage_byte = 0xA5;
 constexpr unsigned char poison_byte = 0xDB;
 
+// Opcodes that older headers do not name.
+constexpr int opcode_flush = 14;        // IBV_WR_FLUSH
+constexpr int opcode_atomic_write = 15; // IBV_WR_ATOMIC_WRITE
+
 // A C struct in a block of its own, full of garbage.
 template <class T>
 T* new_struct(block& b) {
@@ -703,7 +717,7 @@ void default_devices(state& s);
 void install_queries(verbs_context& extended);
 void install_objects(verbs_context& extended);
 void install_steering(verbs_context& extended);
-void set_extended_poll(ibv_cq_ex& cq);
+void set_extended_poll(ibv_cq_ex& cq, bool bench);
 void install_ops(ibv_context& context, bool bench);
 device_object* device_for(const sockaddr_storage& local);
 // librdmacm's context and PD of a device; makes nested calls, so not in a section. 0 or errno.
@@ -728,6 +742,10 @@ void flush(qp_object& qp);
 void forget_requests(qp_object& qp);
 void qp_goes(qp_object& qp);
 int bind_window(mw_object& mw, mr_object* mr, const ibv_mw_bind_info& info);
+void install_work_requests(ibv_qp_ex& qp, bool bench);
+int check_send(const qp_object& qp, const ibv_send_wr& wr);
+int add_send(qp_object& qp, const ibv_send_wr& wr);
+void order_before_completions(const ibv_qp* qp); // not in a section
 int post_wq_recv(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 
 context_object* context_of(const ibv_context* c);

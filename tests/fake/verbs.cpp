@@ -39,7 +39,7 @@ context_object* context_above(const object& o) {
     for (object* p : o.parents) {
         if (p->what == kind::context)
             return static_cast<context_object*>(p);
-        if (p->what == kind::pd)
+        if (p->what == kind::pd || p->what == kind::xrcd)
             if (auto* c = context_above(*p))
                 return c;
     }
@@ -340,7 +340,7 @@ int add_cq(c_call& call, ibv_context* context, int cqe, void* cq_context, ibv_co
     made->comp_events_completed = 0;
     made->async_events_completed = 0;
     made->comp_mask = 0;
-    set_extended_poll(*made);
+    set_extended_poll(*made, benching.load(std::memory_order_relaxed));
     auto& o = enlist<cq_object>(made, b, std::move(parents));
     o.c = made;
     o.channel = events;
@@ -350,8 +350,28 @@ int add_cq(c_call& call, ibv_context* context, int cqe, void* cq_context, ibv_co
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     return make_call<ibv_cq_ex>("ibv_create_cq_ex", context, [&](c_call& call, ibv_cq_ex*& made) {
-        return add_cq(call, context, static_cast<int>(attr->cqe), attr->cq_context, attr->channel,
-                      static_cast<int>(attr->comp_vector), made);
+        if ((attr->wc_flags & ~std::uint64_t{IBV_CREATE_CQ_SUP_WC_FLAGS}) != 0)
+            return EOPNOTSUPP;
+        const int error = add_cq(call, context, static_cast<int>(attr->cqe), attr->cq_context, attr->channel,
+                                 static_cast<int>(attr->comp_vector), made);
+        if (error != 0)
+            return error;
+        section lock;
+        auto* o = find<cq_object>(made);
+        o->wc_flags = attr->wc_flags;
+        std::string text = "cqe " + std::to_string(attr->cqe) + ", fields " + std::to_string(attr->wc_flags);
+        if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0)
+            text += ", flags " + std::to_string(attr->flags);
+        if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+            auto* domain = expect<pd_object>(call.name(), "parent domain", attr->parent_domain);
+            if (domain == nullptr)
+                return EINVAL;
+            o->parents.push_back(domain);
+            ++domain->children;
+            text += ", in " + domain->name;
+        }
+        call.detail(text);
+        return 0;
     });
 }
 
@@ -377,6 +397,8 @@ struct qp_request {
     ibv_qp_cap cap = {};
     ibv_qp_type type = IBV_QPT_RC;
     bool signal_all = false;
+    std::optional<std::uint64_t> send_ops;
+    std::string detail;
 };
 
 bool within_limits(const ibv_qp_cap& cap) {
@@ -437,7 +459,10 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
         return EINVAL;
     request.cap = granted(request.cap);
     block b;
-    made = new_struct<ibv_qp>(b);
+    auto* extended = new_struct<ibv_qp_ex>(b); // the same address, as in libibverbs
+    made = &extended->qp_base;
+    if (request.send_ops)
+        install_work_requests(*extended, benching.load(std::memory_order_relaxed));
     made->context = request.context;
     made->qp_context = request.qp_context;
     made->pd = request.pd;
@@ -463,6 +488,8 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
     o.qp_context = request.qp_context;
     o.attr.qp_state = IBV_QPS_RESET;
     o.attr.rnr_retry = 7;
+    o.send_ops = request.send_ops;
+    call.detail(request.detail);
     the().qps[made->qp_num] = &o;
     return 0;
 }
@@ -488,6 +515,17 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
             request.pd = attr->pd;
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0)
             request.xrcd = attr->xrcd;
+        const auto note = [&](std::uint32_t bit, const char* name, std::uint64_t value) {
+            if ((attr->comp_mask & bit) != 0)
+                request.detail += std::string(request.detail.empty() ? "" : ", ") + name + " " + std::to_string(value);
+        };
+        note(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, "send_ops", attr->send_ops_flags);
+        note(IBV_QP_INIT_ATTR_CREATE_FLAGS, "create_flags", attr->create_flags);
+        note(IBV_QP_INIT_ATTR_CREATE_FLAGS, "source_qpn", attr->source_qpn);
+        note(IBV_QP_INIT_ATTR_MAX_TSO_HEADER, "max_tso_header", attr->max_tso_header);
+        note(IBV_QP_INIT_ATTR_RX_HASH, "rx_hash", attr->rx_hash_conf.rx_hash_fields_mask);
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0)
+            request.send_ops = attr->send_ops_flags;
         const int error = add_qp(call, request, made);
         if (error == 0)
             attr->cap = request.cap;
@@ -559,7 +597,7 @@ std::span<const transition> transitions_of(ibv_qp_type type) {
 
 bool may_move(const qp_object& qp, ibv_qp_state from, ibv_qp_state to, int mask) {
     const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+    if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET))
         return given == 0;
     const auto known = transitions_of(qp.qp_type);
     const auto it =
@@ -1108,6 +1146,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
             return EBUSY;
         if (!begin_end(call.name(), *o))
             return EINVAL;
+        if (o->polling)
+            report(std::string(call.name()) + ": " + o->name + " is being polled");
         drop_events_of(*o);
         drop_async_of(*o, *context_above(*o));
         if (!wait_for_acks(lock, call.name(), *o, o->completions, "completion events") ||
@@ -1250,8 +1290,14 @@ int ibv_destroy_qp(ibv_qp* qp) {
 }
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-    c_call call("ibv_qp_to_qp_ex", qp, returns::nothing);
-    return nullptr; // this device has no such interface, like many
+    return make_call<ibv_qp_ex>("ibv_qp_to_qp_ex", qp, [&](c_call& call, ibv_qp_ex*& made) {
+        section lock;
+        const auto* o = expect<qp_object>(call.name(), "QP", qp);
+        if (o == nullptr || !o->send_ops)
+            return EOPNOTSUPP;
+        made = reinterpret_cast<ibv_qp_ex*>(qp);
+        return 0;
+    });
 }
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
@@ -1281,9 +1327,10 @@ int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
     });
 }
 
-int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, std::uint32_t) {
+int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) {
     c_call call("ibv_query_qp_data_in_order", qp, returns::error_number);
-    return call.number(0);
+    call.detail("opcode " + std::to_string(opcode) + ", flags " + std::to_string(flags));
+    return call.number(opcode == IBV_WR_SEND ? 1 : 0);
 }
 
 int ibv_set_ece(ibv_qp* qp, ibv_ece*) {

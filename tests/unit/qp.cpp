@@ -423,6 +423,7 @@ TEST_CASE_METHOD(unit::test, "qp: a transition that does not exist, or lacks an 
     pair.modify(qp_attr(qp_state::init), ec);
     CHECK(number(ec) == EINVAL);
     CHECK(pair.query().state() == qp_state::reset);
+    pair.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
     ibv_qp_attr raw{};
     raw.qp_state = IBV_QPS_ERR;
     pair.modify(raw, IBV_QP_STATE);
@@ -616,6 +617,7 @@ TEST_CASE_METHOD(unit::test, "drain: with a shared receive queue posts no receiv
     REQUIRE(srq != nullptr);
     {
         const qp pair(with.pd, qp_init_attr(with.cq).srq(srq_ref(srq)));
+        pair.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
         pair.drain(5s, [](const wc&) {});
         CHECK(fake::calls("ibv_post_recv") == 0);
         CHECK(fake::calls("ibv_post_srq_recv") == 0);

@@ -20,8 +20,8 @@ namespace detail {
 struct cq_traits {
     using raw_type = ibv_cq;
     using ref_type = cq_ref;
-    struct block : detail::block<ibv_cq, 2> { // context, comp_channel
-        using detail::block<ibv_cq, 2>::block;
+    struct block : detail::block<ibv_cq, 3> { // context, comp_channel, parent domain
+        using detail::block<ibv_cq, 3>::block;
         cq_table::entry entry;
     };
     static comp_channel_traits::block* channel(block& b) noexcept {
@@ -205,27 +205,33 @@ public:
     [[nodiscard]] static cq adopt(ibv_cq* raw, detail::parent<ibv_context> device,
                                   detail::parent<ibv_comp_channel> channel, std::error_code& ec) noexcept {
         cq result;
-        detail::assign(ec, result.enter(device, channel, [raw]() noexcept { return raw; }));
+        detail::assign(ec, result.enter(
+                               "ibv_create_cq", [raw]() noexcept { return raw; }, device.pin(), channel.pin()));
         return result;
     }
 
-private:
+protected:
+    /// Makes the CQ by `c_call`, and keeps what it was made from.
     template <class CCall>
-    [[nodiscard]] detail::status enter(detail::parent<ibv_context> device, detail::parent<ibv_comp_channel> channel,
-                                       CCall c_call) noexcept {
-        const detail::status result = make("ibv_create_cq", c_call, device.pin(), channel.pin());
+    [[nodiscard]] detail::status enter(const char* call, CCall c_call, const detail::keep& device,
+                                       const detail::keep& channel, const detail::keep& domain = {}) noexcept {
+        const detail::status result = make(call, c_call, device, channel, domain);
         if (!result.failed())
             detail::cq_traits::attach(*detail::passkey::block(*this));
         return result;
     }
 
+private:
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device, int cqe,
                                       detail::parent<ibv_comp_channel> channel, int comp_vector) noexcept {
         if (!device)
             return {"ibv_create_cq", EINVAL, "empty context"};
-        return enter(device, channel, [&]() noexcept {
-            return ::ibv_create_cq(device.native_handle(), cqe, nullptr, channel.native_handle(), comp_vector);
-        });
+        return enter(
+            "ibv_create_cq",
+            [&]() noexcept {
+                return ::ibv_create_cq(device.native_handle(), cqe, nullptr, channel.native_handle(), comp_vector);
+            },
+            device.pin(), channel.pin());
     }
 };
 

@@ -5,14 +5,16 @@
 #include <rdmaxx/detail/async_blocks.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/post.hpp>
+#include <rdmaxx/detail/qp_transitions.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/verbs/cq.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/pd.hpp>
-#include <rdmaxx/verbs/port.hpp>
+#include <rdmaxx/verbs/qp_attr.hpp>
 #include <rdmaxx/verbs/srq.hpp>
 #include <rdmaxx/verbs/wc.hpp>
 #include <rdmaxx/verbs/wr.hpp>
+#include <rdmaxx/verbs/xrcd.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,206 +23,20 @@
 
 namespace rdmaxx::inline v0 {
 
-/// enum ibv_qp_type.
-enum class qp_type : int {
-    none = 0,
-    rc = IBV_QPT_RC, ///< reliable connected
-    uc = IBV_QPT_UC, ///< unreliable connected
-    ud = IBV_QPT_UD, ///< unreliable datagram
-    raw_packet = IBV_QPT_RAW_PACKET,
-    xrc_send = IBV_QPT_XRC_SEND,
-    xrc_recv = IBV_QPT_XRC_RECV,
-};
-
-[[nodiscard]] constexpr const char* to_string(qp_type type) noexcept {
-    switch (type) {
-    case qp_type::none: return "none";
-    case qp_type::rc: return "rc";
-    case qp_type::uc: return "uc";
-    case qp_type::ud: return "ud";
-    case qp_type::raw_packet: return "raw_packet";
-    case qp_type::xrc_send: return "xrc_send";
-    case qp_type::xrc_recv: return "xrc_recv";
-    }
-    return "unknown";
-}
-
-/// enum ibv_qp_state.
-enum class qp_state : int {
-    reset = IBV_QPS_RESET,
-    init = IBV_QPS_INIT, ///< receives may be posted
-    rtr = IBV_QPS_RTR,   ///< ready to receive
-    rts = IBV_QPS_RTS,   ///< ready to send
-    sqd = IBV_QPS_SQD,
-    sqe = IBV_QPS_SQE,
-    err = IBV_QPS_ERR, ///< what is posted completes with wr_flush_err
-    unknown = IBV_QPS_UNKNOWN,
-};
-
-[[nodiscard]] constexpr const char* to_string(qp_state state) noexcept {
-    switch (state) {
-    case qp_state::reset: return "reset";
-    case qp_state::init: return "init";
-    case qp_state::rtr: return "rtr";
-    case qp_state::rts: return "rts";
-    case qp_state::sqd: return "sqd";
-    case qp_state::sqe: return "sqe";
-    case qp_state::err: return "err";
-    case qp_state::unknown: return "unknown";
-    }
-    return "unknown";
-}
-
-/// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands the pins to
-/// the queue pair. May be used for any number of queue pairs: what a call grants is not written back into it.
-class qp_init_attr {
-public:
-    /// One CQ for both queues, `depth` requests each, one SGE a request, RC.
-    explicit qp_init_attr(detail::parent<ibv_cq> both, std::uint32_t depth = 16) noexcept
-        : qp_init_attr(both, both, depth) {}
-
-    /// A CQ for each queue.
-    qp_init_attr(detail::parent<ibv_cq> send, detail::parent<ibv_cq> recv, std::uint32_t depth = 16) noexcept
-        : send_cq_(send.pin()), recv_cq_(recv.pin()) {
-        raw_.send_cq = send.native_handle();
-        raw_.recv_cq = recv.native_handle();
-        raw_.qp_type = IBV_QPT_RC;
-        raw_.cap.max_send_wr = raw_.cap.max_recv_wr = depth;
-        raw_.cap.max_send_sge = raw_.cap.max_recv_sge = 1;
-    }
-
-    /// RC unless set.
-    qp_init_attr& type(qp_type value) noexcept { return set(raw_.qp_type, static_cast<ibv_qp_type>(value)); }
-    /// Requests that may be outstanding, and pieces of memory in each: what is asked for. See qp::cap().
-    qp_init_attr& max_send_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_send_wr, value); }
-    qp_init_attr& max_recv_wr(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_wr, value); }
-    qp_init_attr& max_send_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_send_sge, value); }
-    qp_init_attr& max_recv_sge(std::uint32_t value) noexcept { return set(raw_.cap.max_recv_sge, value); }
-    /// Bytes that send_wr::inlined() may carry. No device tells its limit: EINVAL says that it is too much.
-    qp_init_attr& max_inline_data(std::uint32_t value) noexcept { return set(raw_.cap.max_inline_data, value); }
-    /// Every send request gets a completion, as if each were signaled().
-    qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
-    /// A shared receive queue in place of the queue pair's own: an srq, which is kept, or an srq_ref, which must outlive
-    /// the queue pair.
-    qp_init_attr& srq(detail::parent<ibv_srq> value) noexcept {
-        srq_ = value.pin();
-        return set(raw_.srq, value.native_handle());
-    }
-    /// C's qp_context, for asynchronous events.
-    qp_init_attr& qp_context(void* value) noexcept { return set(raw_.qp_context, value); }
-
-    /// The C struct.
-    [[nodiscard]] const ibv_qp_init_attr& raw() const noexcept { return raw_; }
-
-private:
-    friend class qp;
-    friend class sync_id;
-    template <class>
-    friend class detail::id_owner;
-
-    template <class Field, class Value>
-    qp_init_attr& set(Field& field, Value value) noexcept {
-        field = value;
-        return *this;
-    }
-
-    ibv_qp_init_attr raw_{};
-    detail::keep send_cq_;
-    detail::keep recv_cq_;
-    detail::keep srq_;
-};
-
-/// What to change of a queue pair (struct ibv_qp_attr): each setter also sets its bit in the mask.
-///
-///     qp.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::remote_write));
-class qp_attr {
-public:
-    qp_attr() noexcept = default;
-    /// @param mask enum ibv_qp_attr_mask bits of what is set in `raw`
-    qp_attr(const ibv_qp_attr& raw, int mask) noexcept : raw_(raw), mask_(mask) {}
-    /// A transition to `next`, with what the setters add.
-    explicit qp_attr(qp_state next) noexcept { state(next); }
-
-    /// The state to go to.
-    qp_attr& state(qp_state value) noexcept {
-        return set(raw_.qp_state, static_cast<ibv_qp_state>(value), IBV_QP_STATE);
-    }
-    /// What the peer may do.
-    qp_attr& access_flags(access value) noexcept {
-        return set(raw_.qp_access_flags, static_cast<decltype(raw_.qp_access_flags)>(detail::bits(value)),
-                   IBV_QP_ACCESS_FLAGS);
-    }
-    /// Index in the port's table of partition keys: 0 on RoCE.
-    qp_attr& pkey_index(std::uint16_t value) noexcept { return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX); }
-    /// From 1.
-    qp_attr& port_num(std::uint8_t value) noexcept { return set(raw_.port_num, value, IBV_QP_PORT); }
-    /// Of a UD queue pair: what senders must know.
-    qp_attr& qkey(std::uint32_t value) noexcept { return set(raw_.qkey, value, IBV_QP_QKEY); }
-    /// The path to the peer: GID, index of this side's, port, hop limit.
-    qp_attr& ah_attr(const ibv_ah_attr& value) noexcept { return set(raw_.ah_attr, value, IBV_QP_AV); }
-    /// The largest packet; at most what both ports and all between take.
-    qp_attr& path_mtu(mtu value) noexcept { return set(raw_.path_mtu, static_cast<ibv_mtu>(value), IBV_QP_PATH_MTU); }
-    /// The peer's queue pair, 24 bits.
-    qp_attr& dest_qp_num(std::uint32_t value) noexcept { return set(raw_.dest_qp_num, value, IBV_QP_DEST_QPN); }
-    /// 24 bits.
-    qp_attr& rq_psn(std::uint32_t value) noexcept { return set(raw_.rq_psn, value, IBV_QP_RQ_PSN); }
-    /// 24 bits.
-    qp_attr& sq_psn(std::uint32_t value) noexcept { return set(raw_.sq_psn, value, IBV_QP_SQ_PSN); }
-    /// RDMA reads and atomics that this side may have under way.
-    qp_attr& max_rd_atomic(std::uint8_t value) noexcept {
-        return set(raw_.max_rd_atomic, value, IBV_QP_MAX_QP_RD_ATOMIC);
-    }
-    /// RDMA reads and atomics of the peer that this side serves at once.
-    qp_attr& max_dest_rd_atomic(std::uint8_t value) noexcept {
-        return set(raw_.max_dest_rd_atomic, value, IBV_QP_MAX_DEST_RD_ATOMIC);
-    }
-    /// 0 to 31, a code of the InfiniBand specification: 12 is 0.64 ms.
-    qp_attr& min_rnr_timer(std::uint8_t value) noexcept { return set(raw_.min_rnr_timer, value, IBV_QP_MIN_RNR_TIMER); }
-    /// 0 to 31: 4.096 us * 2^value for an answer; 0 is for ever.
-    qp_attr& timeout(std::uint8_t value) noexcept { return set(raw_.timeout, value, IBV_QP_TIMEOUT); }
-    /// 0 to 7.
-    qp_attr& retry_cnt(std::uint8_t value) noexcept { return set(raw_.retry_cnt, value, IBV_QP_RETRY_CNT); }
-    /// 0 to 7; 7 is for ever.
-    qp_attr& rnr_retry(std::uint8_t value) noexcept { return set(raw_.rnr_retry, value, IBV_QP_RNR_RETRY); }
-
-    /// The C struct.
-    [[nodiscard]] const ibv_qp_attr& raw() const noexcept { return raw_; }
-    /// enum ibv_qp_attr_mask bits of what was set.
-    [[nodiscard]] int mask() const noexcept { return mask_; }
-
-private:
-    template <class Field, class Value>
-    qp_attr& set(Field& field, const Value& value, int bit) noexcept {
-        field = value;
-        mask_ |= bit;
-        return *this;
-    }
-
-    ibv_qp_attr raw_{};
-    int mask_ = 0;
-};
-
-/// What ibv_query_qp tells.
-struct qp_info {
-    /// The attributes, and what the queue pair was made with.
-    ibv_qp_attr attr{};
-    ibv_qp_init_attr init{};
-
-    /// The state that it was in.
-    [[nodiscard]] qp_state state() const noexcept { return static_cast<qp_state>(attr.qp_state); }
-    /// What was granted: at least what was asked for.
-    [[nodiscard]] const ibv_qp_cap& cap() const noexcept { return init.cap; }
-};
-
 namespace detail {
 
 struct qp_traits {
     using raw_type = ibv_qp;
     using ref_type = qp_ref;
-    using block = detail::block<ibv_qp, 4>; // pd, send CQ, recv CQ, SRQ
+    using block = detail::block<ibv_qp, 6>; // pd, send CQ, recv CQ, SRQ, XRC domain, table of work queues
+    static context_traits::block* context(const block& b) noexcept {
+        if (b.parents[0].get() != nullptr || b.parents[4].get() == nullptr)
+            return context_behind(b.parents[0].get());
+        const auto* domain = static_cast<xrcd_traits::block*>(b.parents[4].get());
+        return static_cast<context_traits::block*>(domain->parents[0].get());
+    }
     static status destroy(block& b) noexcept {
-        return destroy_unheld(context_behind(b.parents[0].get()), b.raw, "ibv_destroy_qp",
-                              [&b]() noexcept { return ::ibv_destroy_qp(b.raw); });
+        return destroy_unheld(context(b), b.raw, "ibv_destroy_qp", [&b]() noexcept { return ::ibv_destroy_qp(b.raw); });
     }
 };
 
@@ -328,13 +144,18 @@ public:
     // ---- Control path: system calls.
 
     /// Changes attributes, the state among them. C call: ibv_modify_qp(3).
-    /// @throws error EINVAL for a transition, or a set of attributes, that does not exist
-    void modify(const qp_attr& attr) const { check(do_modify(attr.raw(), attr.mask())); }
+    /// @throws error EINVAL for a transition, or a set of attributes, that does not exist; what() then names the
+    ///         attributes that are missing and those that the transition does not take. EINVAL, ENODATA, ENODEV for a
+    ///         value that is wrong (a port, a GID index, ...)
+    void modify(const qp_attr& attr) const { modify(attr.raw(), attr.mask()); }
     void modify(const qp_attr& attr, std::error_code& ec) const noexcept {
         assign(ec, do_modify(attr.raw(), attr.mask()));
     }
     /// @param mask enum ibv_qp_attr_mask bits
-    void modify(const ibv_qp_attr& attr, int mask) const { check(do_modify(attr, mask)); }
+    void modify(const ibv_qp_attr& attr, int mask) const {
+        if (const status result = do_modify(attr, mask); result.failed()) [[unlikely]]
+            raise(result, result.value == EINVAL ? explain_modify(attr, mask) : std::string());
+    }
     void modify(const ibv_qp_attr& attr, int mask, std::error_code& ec) const noexcept {
         assign(ec, do_modify(attr, mask));
     }
@@ -355,6 +176,12 @@ public:
         assign(ec, do_detach(group, lid));
     }
 
+    /// For an EINVAL of modify(attr, ec): the queue pair's type and state, and what that transition lacks or does not
+    /// take: `rc, init to rtr: missing path_mtu; not taken qkey`. System call.
+    [[nodiscard]] std::string explain_modify(const qp_attr& attr) const {
+        return explain_modify(attr.raw(), attr.mask());
+    }
+
     /// All attributes, and what was granted at creation. C call: ibv_query_qp(3).
     [[nodiscard]] qp_info query() const {
         qp_info info;
@@ -371,9 +198,52 @@ public:
     [[nodiscard]] ibv_qp_cap cap() const { return query().cap(); }
     [[nodiscard]] ibv_qp_cap cap(std::error_code& ec) const noexcept { return query(ec).cap(); }
 
+#if RDMAXX_HAS_LINUX_VERBS
+    /// Limits how fast it sends, in the state rts. Not every device can.
+    /// @throws error EOPNOTSUPP, EINVAL
+    /// C call: ibv_modify_qp_rate_limit(3).
+    void modify_rate_limit(const qp_rate_limit& limit) const {
+        check(do_rate_limit(limit));
+    }
+    void modify_rate_limit(const qp_rate_limit& limit, std::error_code& ec) const noexcept {
+        assign(ec, do_rate_limit(limit));
+    }
+
+    /// Enhanced connection establishment by hand: vendor and options that this side offers, before it is connected, or
+    /// that were agreed on. (A cm_id exchanges them by itself.) C calls: ibv_query_ece(3), ibv_set_ece(3).
+    /// @throws error EOPNOTSUPP where the device has none
+    [[nodiscard]] ibv_ece query_ece() const {
+        ibv_ece ece{};
+        check(check_number("ibv_query_ece", ::ibv_query_ece(this->native_handle(), &ece)));
+        return ece;
+    }
+    [[nodiscard]] ibv_ece query_ece(std::error_code& ec) const noexcept {
+        ibv_ece ece{};
+        assign(ec, check_number("ibv_query_ece", ::ibv_query_ece(this->native_handle(), &ece)));
+        return ece;
+    }
+    void set_ece(ibv_ece ece) const {
+        check(check_number("ibv_set_ece", ::ibv_set_ece(this->native_handle(), &ece)));
+    }
+    void set_ece(ibv_ece ece, std::error_code& ec) const noexcept {
+        assign(ec, check_number("ibv_set_ece", ::ibv_set_ece(this->native_handle(), &ece)));
+    }
+#endif
+
+    /// Whether a message's bytes arrive in memory in the order of their addresses, so that a program may poll its last
+    /// byte. C call: ibv_query_qp_data_in_order(3).
+    /// @param operation send (what is received), rdma_write or rdma_read
+    [[nodiscard]] data_in_order query_data_in_order(wr_opcode operation) const noexcept requires
+        has_query_data_in_order<typename Handle::raw_type> {
+        const int caps = ibv_query_qp_data_in_order(this->native_handle(), static_cast<ibv_wr_opcode>(operation),
+                                                    data_in_order_caps_flag<>);
+        return caps < 0 ? data_in_order::none : static_cast<data_in_order>(caps);
+    }
+
     /// Moves the queue pair to the error state and polls its CQs until everything that was posted has completed: then
     /// its buffers may go. Each completion is handed to `on_completion`, also those of other queue pairs that share the
-    /// CQs; one thread at a time may poll them. The queue pair must not get new requests meanwhile.
+    /// CQs; one thread at a time may poll them. The queue pair must not get new requests meanwhile. Receives of a
+    /// shared receive queue are not its own: those that it took complete, the others stay.
     /// @param timeout any std::chrono::duration
     /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq
     template <class Handler, duration Duration>
@@ -383,6 +253,27 @@ public:
     template <class Handler, duration Duration>
     void drain(Duration timeout, Handler&& on_completion, std::error_code& ec) const {
         assign(ec, do_drain(deadline::after(timeout), on_completion));
+    }
+
+    /// As drain().
+    /// @param until a std::chrono::time_point of any clock
+    template <class Handler, time_point TimePoint>
+    void drain_until(TimePoint until, Handler&& on_completion) const {
+        check(do_drain(deadline::at(until), on_completion));
+    }
+    template <class Handler, time_point TimePoint>
+    void drain_until(TimePoint until, Handler&& on_completion, std::error_code& ec) const {
+        assign(ec, do_drain(deadline::at(until), on_completion));
+    }
+
+    /// As drain(), for completions that nobody needs any more.
+    template <duration Duration>
+    void drain(Duration timeout) const {
+        drain(timeout, [](const wc&) noexcept {});
+    }
+    template <duration Duration>
+    void drain(Duration timeout, std::error_code& ec) const noexcept {
+        assign(ec, do_drain(deadline::after(timeout), [](const wc&) noexcept {}));
     }
 
 private:
@@ -398,6 +289,23 @@ private:
         return check_number("ibv_detach_mcast", ::ibv_detach_mcast(this->native_handle(), &group.raw(), lid));
     }
 
+    [[nodiscard]] std::string explain_modify(const ibv_qp_attr& attr, int mask) const {
+        qp_info now;
+        if (do_query(now).failed())
+            return {};
+        return detail::explain_modify(type(), now.state(), attr, mask);
+    }
+
+#if RDMAXX_HAS_LINUX_VERBS
+    [[nodiscard]] status do_rate_limit(const qp_rate_limit& limit) const noexcept {
+        ibv_qp_rate_limit_attr c{};
+        c.rate_limit = limit.kbps;
+        c.max_burst_sz = limit.max_burst_bytes;
+        c.typical_pkt_sz = limit.typical_packet_bytes;
+        return check_number("ibv_modify_qp_rate_limit", ::ibv_modify_qp_rate_limit(this->native_handle(), &c));
+    }
+#endif
+
     [[nodiscard]] status do_query(qp_info& info) const noexcept {
         constexpr int everything = (IBV_QP_DEST_QPN << 1) - 1;
         return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
@@ -406,6 +314,11 @@ private:
     /// One marker on each queue: queues keep their order, so when it has completed all before it have.
     template <class Handler>
     [[nodiscard]] status do_drain(deadline until, Handler&& on_completion) const {
+        qp_info made;
+        if (const status result = do_query(made); result.failed())
+            return result;
+        if (made.state() == qp_state::reset)
+            return {}; // it takes no requests, and has no way to the error state
         if (const status result = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); result.failed())
             return result;
         const char send_marker = 0;
@@ -416,8 +329,9 @@ private:
         recv.wr_id(reinterpret_cast<std::uintptr_t>(&recv_marker));
         bool send_posted = false;
         bool recv_posted = this->native_handle()->srq != nullptr;
-        bool send_done = type() == qp_type::xrc_recv;
-        bool recv_done = recv_posted || type() == qp_type::xrc_send;
+        // A queue without room takes no marker, and holds nothing.
+        bool send_done = type() == qp_type::xrc_recv || made.cap().max_send_wr == 0;
+        bool recv_done = recv_posted || type() == qp_type::xrc_send || made.cap().max_recv_wr == 0;
 
         const auto handle = [&](const wc& completion) {
             if (completion.qp_num() == qp_num() && completion.wr_id() == static_cast<const ibv_send_wr&>(send).wr_id)
@@ -498,6 +412,65 @@ public:
         return result;
     }
 
+    /// With the extended attributes. C call: ibv_create_qp_ex(3).
+    /// @param domain as above; empty for qp_init_attr_ex::xrc_recv, which has none
+    /// @throws error EOPNOTSUPP, EINVAL for what the device does not have
+    qp(detail::parent<ibv_pd> domain, const qp_init_attr_ex& attr) {
+        detail::check(init(domain, attr, attr.raw(), [](ibv_qp*) noexcept { return 0; }));
+    }
+    [[nodiscard]] static qp create(detail::parent<ibv_pd> domain, const qp_init_attr_ex& attr,
+                                   std::error_code& ec) noexcept {
+        qp result;
+        detail::assign(ec, result.init(domain, attr, attr.raw(), [](ibv_qp*) noexcept { return 0; }));
+        return result;
+    }
+
+    /// The receiving end of extended reliable connections that another process made, by its number. It ends when the
+    /// last process that has it closes it.
+    /// @param domain an xrcd of the same file, which is kept, or a ref, which must outlive the queue pair
+    /// C call: ibv_open_qp(3).
+    [[nodiscard]] static qp open(detail::parent<ibv_xrcd> domain, std::uint32_t qp_num, void* qp_context = nullptr) {
+        qp result;
+        detail::check(result.init(domain, qp_num, qp_context));
+        return result;
+    }
+    [[nodiscard]] static qp open(detail::parent<ibv_xrcd> domain, std::uint32_t qp_num, void* qp_context,
+                                 std::error_code& ec) noexcept {
+        qp result;
+        detail::assign(ec, result.init(domain, qp_num, qp_context));
+        return result;
+    }
+
+    /// The most inline data that a queue pair like this can carry, which no device tells: found by making some, and
+    /// ending them again. System calls.
+    /// @param attr as for the queue pair itself; its max_inline_data is where the search ends
+    [[nodiscard]] static std::uint32_t probe_max_inline_data(detail::parent<ibv_pd> domain, const qp_init_attr& attr) {
+        std::error_code ec;
+        const std::uint32_t found = probe_max_inline_data(domain, attr, ec);
+        if (ec)
+            detail::raise({"ibv_create_qp", ec.value()});
+        return found;
+    }
+    [[nodiscard]] static std::uint32_t probe_max_inline_data(detail::parent<ibv_pd> domain, qp_init_attr attr,
+                                                             std::error_code& ec) noexcept {
+        std::uint32_t good = 0;
+        std::uint32_t bad = attr.raw().cap.max_inline_data + 1;
+        // The whole first, then nothing (whose failure has another reason), then halves.
+        for (std::uint32_t asked = bad - 1;; asked = good + (bad - good) / 2) {
+            const qp made = create(domain, attr.max_inline_data(asked), ec);
+            if (!ec)
+                good = asked;
+            else if (asked == 0)
+                return 0;
+            else
+                bad = asked;
+            if (bad - good <= 1 && !(good == 0 && ec))
+                break;
+        }
+        ec.clear();
+        return good;
+    }
+
     /// Takes over a queue pair that ibv_create_qp made; it will be destroyed by ibv_destroy_qp. Not for the queue pair
     /// of a cm_id.
     /// @param ec ENOMEM, and the queue pair is still the caller's
@@ -518,6 +491,51 @@ private:
         return make(
             "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); }, domain.pin(),
             attr.send_cq_, attr.recv_cq_, attr.srq_);
+    }
+
+    [[nodiscard]] detail::status init(detail::parent<ibv_xrcd> domain, std::uint32_t qp_num,
+                                      void* qp_context) noexcept {
+        if (!domain)
+            return {"ibv_open_qp", EINVAL, "empty XRC domain"};
+        ibv_qp_open_attr c{};
+        c.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
+        c.qp_num = qp_num;
+        c.xrcd = domain.native_handle();
+        c.qp_context = qp_context;
+        c.qp_type = IBV_QPT_XRC_RECV;
+        const detail::keep none;
+        return make(
+            "ibv_open_qp", [&]() noexcept { return ::ibv_open_qp(domain.native_handle()->context, &c); }, none, none,
+            none, none, domain.pin());
+    }
+
+protected:
+    /// @param c what C gets: `attr`'s, or more
+    /// @param accept 0, or the errno for which a queue pair that was made is not taken
+    template <class Accept>
+    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const qp_init_attr_ex& attr, ibv_qp_init_attr_ex c,
+                                      Accept accept) noexcept {
+        if (domain) {
+            c.pd = domain.native_handle();
+            c.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        } else if (c.xrcd == nullptr) {
+            return {"ibv_create_qp_ex", EINVAL, "empty PD"};
+        }
+        ibv_context* device = domain ? domain.native_handle()->context : c.xrcd->context;
+        return make(
+            "ibv_create_qp_ex",
+            [&]() noexcept -> ibv_qp* {
+                ibv_qp* made = ::ibv_create_qp_ex(device, &c);
+                if (made == nullptr)
+                    return nullptr;
+                const int refused = accept(made);
+                if (refused == 0)
+                    return made;
+                ::ibv_destroy_qp(made);
+                errno = refused;
+                return nullptr;
+            },
+            domain.pin(), attr.basic_.send_cq_, attr.basic_.recv_cq_, attr.basic_.srq_, attr.xrcd_, attr.table_);
     }
 };
 

@@ -4,6 +4,7 @@
 
 #include <rdmaxx/detail/flags.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/verbs/keys.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -78,6 +79,8 @@ enum class wc_opcode : int {
     bind_mw = IBV_WC_BIND_MW,
     local_inv = IBV_WC_LOCAL_INV,
     tso = IBV_WC_TSO,
+    flush = 8,        // rdma-core 45
+    atomic_write = 9, // rdma-core 44
     recv = IBV_WC_RECV,
     recv_rdma_with_imm = IBV_WC_RECV_RDMA_WITH_IMM,
 };
@@ -92,6 +95,8 @@ enum class wc_opcode : int {
     case wc_opcode::bind_mw: return "bind_mw";
     case wc_opcode::local_inv: return "local_inv";
     case wc_opcode::tso: return "tso";
+    case wc_opcode::flush: return "flush";
+    case wc_opcode::atomic_write: return "atomic_write";
     case wc_opcode::recv: return "recv";
     case wc_opcode::recv_rdma_with_imm: return "recv_rdma_with_imm";
     }
@@ -110,7 +115,15 @@ enum class wc_flags : unsigned {
 namespace detail {
 template <>
 inline constexpr bool is_flags<wc_flags> = true;
+
+[[nodiscard]] constexpr bool is_recv(int opcode) noexcept {
+    return (opcode & static_cast<int>(IBV_WC_RECV)) != 0;
 }
+/// Sends and writes have no defined length.
+[[nodiscard]] constexpr bool has_byte_len(int opcode) noexcept {
+    return is_recv(opcode) || opcode == IBV_WC_RDMA_READ || opcode == IBV_WC_COMP_SWAP || opcode == IBV_WC_FETCH_ADD;
+}
+} // namespace detail
 
 /// What became of one work request. A plain value with the layout of struct ibv_wc.
 ///
@@ -136,15 +149,12 @@ struct wc : private ibv_wc {
     }
 
     /// True for a receive, with or without RDMA write; false for everything else and for one that failed.
-    [[nodiscard]] bool is_recv() const noexcept {
-        return ok() && (static_cast<int>(ibv_wc::opcode) & static_cast<int>(IBV_WC_RECV)) != 0;
-    }
+    [[nodiscard]] bool is_recv() const noexcept { return ok() && detail::is_recv(ibv_wc::opcode); }
 
     /// Bytes received, read or fetched; empty for a completion that failed, and for sends and writes, where the C
     /// struct has no defined length.
     [[nodiscard]] std::optional<std::uint32_t> byte_len() const noexcept {
-        if (!is_recv() && opcode() != wc_opcode::rdma_read && opcode() != wc_opcode::comp_swap &&
-            opcode() != wc_opcode::fetch_add)
+        if (!ok() || !detail::has_byte_len(ibv_wc::opcode))
             return std::nullopt;
         return ibv_wc::byte_len;
     }
@@ -154,6 +164,13 @@ struct wc : private ibv_wc {
         if (!is_recv() || !has(flags(), rdmaxx::wc_flags::with_imm))
             return std::nullopt;
         return ntohl(ibv_wc::imm_data);
+    }
+
+    /// The rkey that the peer's send_with_inv made invalid here; empty where it was another operation.
+    [[nodiscard]] std::optional<rkey> invalidated_rkey() const noexcept {
+        if (!is_recv() || !has(flags(), rdmaxx::wc_flags::with_inv))
+            return std::nullopt;
+        return rkey{ibv_wc::invalidated_rkey};
     }
 
     /// Empty set for a completion that failed.

@@ -17,6 +17,42 @@
 
 namespace rdmaxx::inline v0 {
 
+/// enum ibv_wr_opcode.
+enum class wr_opcode : int {
+    rdma_write = IBV_WR_RDMA_WRITE,
+    rdma_write_with_imm = IBV_WR_RDMA_WRITE_WITH_IMM,
+    send = IBV_WR_SEND,
+    send_with_imm = IBV_WR_SEND_WITH_IMM,
+    rdma_read = IBV_WR_RDMA_READ,
+    atomic_cmp_and_swp = IBV_WR_ATOMIC_CMP_AND_SWP,
+    atomic_fetch_and_add = IBV_WR_ATOMIC_FETCH_AND_ADD,
+    local_inv = IBV_WR_LOCAL_INV,
+    bind_mw = IBV_WR_BIND_MW,
+    send_with_inv = IBV_WR_SEND_WITH_INV,
+    tso = IBV_WR_TSO,
+    flush = 14,        // rdma-core 45
+    atomic_write = 15, // rdma-core 44
+};
+
+[[nodiscard]] constexpr const char* to_string(wr_opcode opcode) noexcept {
+    switch (opcode) {
+    case wr_opcode::rdma_write: return "rdma_write";
+    case wr_opcode::rdma_write_with_imm: return "rdma_write_with_imm";
+    case wr_opcode::send: return "send";
+    case wr_opcode::send_with_imm: return "send_with_imm";
+    case wr_opcode::rdma_read: return "rdma_read";
+    case wr_opcode::atomic_cmp_and_swp: return "atomic_cmp_and_swp";
+    case wr_opcode::atomic_fetch_and_add: return "atomic_fetch_and_add";
+    case wr_opcode::local_inv: return "local_inv";
+    case wr_opcode::bind_mw: return "bind_mw";
+    case wr_opcode::send_with_inv: return "send_with_inv";
+    case wr_opcode::tso: return "tso";
+    case wr_opcode::flush: return "flush";
+    case wr_opcode::atomic_write: return "atomic_write";
+    }
+    return "unknown";
+}
+
 /// A post that failed: which request of the chain, counted from 0. Those before it were posted.
 class RDMAXX_EXPORT post_error : public error {
 public:
@@ -125,11 +161,30 @@ struct send_wr : ibv_send_wr {
         return request;
     }
 
+    /// A message that the device cuts into packets of `mss` bytes, each with a copy of the header; for UD and raw
+    /// packet queue pairs. The header is copied while posting.
+    [[nodiscard]] static send_wr tso(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+                                     std::span<const std::byte> header RDMAXX_LIFETIMEBOUND,
+                                     std::uint16_t mss) noexcept {
+        send_wr request(IBV_WR_TSO, sges);
+        request.ibv_send_wr::tso.hdr = const_cast<std::byte*>(header.data()); // C does not write there
+        request.ibv_send_wr::tso.hdr_sz = static_cast<std::uint16_t>(header.size());
+        request.ibv_send_wr::tso.mss = mss;
+        return request;
+    }
+
     /// Where a datagram goes; for a UD queue pair, in every send. The handle must stay until the request has completed.
     send_wr& to(ah_ref destination, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept {
         wr.ud.ah = destination.native_handle();
         wr.ud.remote_qpn = remote_qpn;
         wr.ud.remote_qkey = remote_qkey;
+        return *this;
+    }
+
+    /// Which of the peer's shared receive queues it is for; for an XRC queue pair, in every send and write with
+    /// immediate data.
+    send_wr& to_srq(std::uint32_t remote_srqn) noexcept {
+        qp_type.xrc.remote_srqn = remote_srqn;
         return *this;
     }
 
@@ -144,6 +199,8 @@ struct send_wr : ibv_send_wr {
     send_wr& fenced() noexcept { return with_flag(IBV_SEND_FENCE); }
     /// The peer's receive raises an event even where only solicited ones were asked for.
     send_wr& solicited() noexcept { return with_flag(IBV_SEND_SOLICITED); }
+    /// The device fills in the checksums of IP, TCP and UDP; for UD and raw packet queue pairs.
+    send_wr& ip_csum() noexcept { return with_flag(IBV_SEND_IP_CSUM); }
     /// The bytes are copied while posting: the memory may be reused at once and need not be registered. At most the
     /// QP's granted max_inline_data, for sends and writes only.
     send_wr& inlined() noexcept { return with_flag(IBV_SEND_INLINE); }

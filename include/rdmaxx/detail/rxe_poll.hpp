@@ -1,0 +1,58 @@
+// Soft-RoCE's provider gets the end of an extended poll wrong: an ibv_next_poll that finds nothing gives the lock back
+// and counts on, and so does the ibv_end_poll that has to follow. The queue's index then runs past what the device has
+// written (rdma-core's pull requests 1512 and 1617). Its ibv_start_poll and ibv_end_poll are right, in all versions: so
+// for its queues a next is made an end and a start. Queues of other devices are left alone, and cost nothing.
+#ifndef RDMAXX_DETAIL_RXE_POLL_HPP
+#define RDMAXX_DETAIL_RXE_POLL_HPP
+
+#include <rdmaxx/detail/verbs_api.hpp>
+
+namespace rdmaxx::inline v0::detail {
+
+#if !RDMAXX_HAS_LINUX_VERBS // FreeBSD has no Soft-RoCE
+struct rxe_poll {
+    static void mend(ibv_cq_ex*) noexcept {}
+};
+#else
+class rxe_poll {
+public:
+    /// Right for every provider, were it used there: only slower.
+    static void mend(ibv_cq_ex* cq) noexcept {
+        constexpr std::uint32_t rxe_vendor = 0xffffff;
+        ibv_device_attr attr{};
+        if (cq->end_poll == end_poll || ::ibv_query_device(cq->context, &attr) != 0 || attr.vendor_id != rxe_vendor)
+            return;
+        __atomic_store_n(&providers_end_poll_, cq->end_poll, __ATOMIC_RELEASE); // the same one for each of its queues
+        cq->next_poll = next_poll;
+        cq->end_poll = end_poll;
+    }
+
+private:
+    static void (*providers_end() noexcept)(ibv_cq_ex*) {
+        return __atomic_load_n(&providers_end_poll_, __ATOMIC_ACQUIRE);
+    }
+    static int next_poll(ibv_cq_ex* cq) {
+        providers_end()(cq);
+        ibv_poll_cq_attr attr{};
+        const int result = cq->start_poll(cq, &attr);
+        if (result != 0)
+            ended_ = cq;
+        return result;
+    }
+    static void end_poll(ibv_cq_ex* cq) {
+        if (ended_ == cq)
+            ended_ = nullptr;
+        else
+            providers_end()(cq);
+    }
+
+    // NOLINTBEGIN(*-avoid-non-const-global-variables)
+    inline static void (*providers_end_poll_)(ibv_cq_ex*) = nullptr;
+    inline static thread_local ibv_cq_ex* ended_ = nullptr; // the queue whose poll this thread's next_poll has ended
+    // NOLINTEND(*-avoid-non-const-global-variables)
+};
+#endif
+
+} // namespace rdmaxx::inline v0::detail
+
+#endif

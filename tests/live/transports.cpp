@@ -1,0 +1,511 @@
+// Queue pairs of every type that Soft-RoCE has, connected by hand, through both posting interfaces; what it lacks.
+#include "live.hpp"
+
+#include <array>
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+using namespace live;
+using rdmaxx::qp_attr;
+using rdmaxx::qp_state;
+using rdmaxx::qp_type;
+using rdmaxx::send_ops;
+using rdmaxx::send_wr;
+using rdmaxx::wc_fields;
+using rdmaxx::wc_opcode;
+using rdmaxx::wc_status;
+
+namespace {
+
+constexpr std::uint8_t port = 1;
+constexpr std::uint32_t qkey = 0x11111111;
+
+constexpr send_ops uc_ops =
+    send_ops::send | send_ops::send_with_imm | send_ops::rdma_write | send_ops::rdma_write_with_imm;
+constexpr send_ops rc_ops = uc_ops | send_ops::rdma_read | send_ops::atomic_cmp_and_swp |
+                            send_ops::atomic_fetch_and_add | send_ops::send_with_inv | send_ops::local_inv |
+                            send_ops::bind_mw;
+constexpr send_ops ud_ops = send_ops::send | send_ops::send_with_imm;
+constexpr wc_fields fields = wc_fields::byte_len | wc_fields::imm | wc_fields::qp_num | wc_fields::src_qp;
+
+rdmaxx::context open_device() {
+    const rdmaxx::device_list devices;
+    return rdmaxx::context(devices.find(variable("RIG_DEVICE").c_str()));
+}
+
+/// The path to the device's own IPv4 address.
+ibv_ah_attr path_to_self(const rdmaxx::context& device) {
+    in6_addr wanted{};
+    sockaddr_in in{};
+    const rdmaxx::address address = ipv4();
+    std::memcpy(&in, address.data(), sizeof in);
+    wanted.s6_addr[10] = wanted.s6_addr[11] = 0xff;
+    std::memcpy(&wanted.s6_addr[12], &in.sin_addr, 4);
+    ibv_ah_attr path{};
+    path.is_global = 1;
+    path.port_num = port;
+    path.grh.hop_limit = 64;
+    for (int i = 0; i < 255; ++i) {
+        if (::ibv_query_gid(device.native_handle(), port, i, &path.grh.dgid) != 0)
+            break;
+        if (std::memcmp(path.grh.dgid.raw, &wanted, sizeof wanted) == 0) {
+            path.grh.sgid_index = static_cast<std::uint8_t>(i);
+            return path;
+        }
+    }
+    throw std::runtime_error("the device has no GID of its address");
+}
+
+/// A queue pair of any class, up to the state rts.
+void to_init(const rdmaxx::qp_ref& qp) {
+    qp_attr attr(qp_state::init);
+    attr.pkey_index(0).port_num(port);
+    qp.modify(qp.type() == qp_type::ud ? attr.qkey(qkey) : attr.access_flags(full_access));
+}
+void to_rts(const rdmaxx::qp_ref& qp, std::uint32_t peer, const ibv_ah_attr& path) {
+    qp_attr rtr(qp_state::rtr);
+    qp_attr rts(qp_state::rts);
+    rts.sq_psn(7);
+    if (qp.type() != qp_type::ud)
+        rtr.ah_attr(path).path_mtu(rdmaxx::mtu::bytes_1024).dest_qp_num(peer).rq_psn(7);
+    if (qp.type() == qp_type::rc) {
+        rtr.max_dest_rd_atomic(1).min_rnr_timer(12);
+        rts.timeout(14).retry_cnt(7).rnr_retry(7).max_rd_atomic(1);
+    }
+    qp.modify(rtr);
+    qp.modify(rts);
+}
+
+/// Two queue pairs on one device that are connected to each other, with extended completion queues.
+template <send_ops Ops, qp_type Type>
+struct couple {
+    couple() {
+        for (const rdmaxx::qp_ref qp : {rdmaxx::qp_ref(a), rdmaxx::qp_ref(b)})
+            to_init(qp);
+        to_rts(a, b.qp_num(), path);
+        to_rts(b, a.qp_num(), path);
+    }
+
+    template <class Handle>
+    static void next(const rdmaxx::cq_ex<fields>& cq, Handle handle) {
+        for (const stopwatch waited; waited.elapsed() < soon;)
+            for (const auto completion : cq.poll()) {
+                if (!completion.ok())
+                    throw std::runtime_error(to_string(completion.status()));
+                handle(completion);
+                return;
+            }
+        throw std::runtime_error("waited for a completion, none came");
+    }
+    void sent(std::uint64_t wr_id, wc_opcode opcode) {
+        next(cq_a, [&](const auto& completion) {
+            CHECK(completion.wr_id() == wr_id);
+            CHECK(completion.opcode() == opcode);
+            CHECK(completion.qp_num() == a.qp_num());
+            CHECK_FALSE(completion.is_recv());
+        });
+    }
+    void put(std::string_view text) { std::memcpy(memory.data(), text.data(), text.size()); }
+    [[nodiscard]] std::string arrived(std::size_t size, std::size_t offset = 2048) const {
+        return text(std::span(memory).subspan(offset, size));
+    }
+    [[nodiscard]] rdmaxx::sge source(std::size_t size) const { return mr.sge(0, size); }
+    [[nodiscard]] rdmaxx::remote_buffer target(std::size_t size) const { return mr.remote().part(2048, size); }
+
+    std::vector<std::byte> memory = std::vector<std::byte>(4096);
+    rdmaxx::context device = open_device();
+    ibv_ah_attr path = path_to_self(device);
+    rdmaxx::pd domain{device};
+    rdmaxx::mr mr{domain, memory, full_access};
+    rdmaxx::cq_ex<fields> cq_a{device, 32};
+    rdmaxx::cq_ex<fields> cq_b{device, 32};
+    rdmaxx::qp_init_attr attr_a = rdmaxx::qp_init_attr(cq_a, 8).max_inline_data(64).max_send_sge(2);
+    rdmaxx::qp_ex<Ops, Type> a{domain, attr_a};
+    rdmaxx::qp_ex<Ops, Type> b{domain, rdmaxx::qp_init_attr(cq_b, 8)};
+};
+
+using rc_couple = couple<rc_ops, qp_type::rc>;
+using uc_couple = couple<uc_ops, qp_type::uc>;
+using ud_couple = couple<ud_ops, qp_type::ud>;
+
+} // namespace
+
+TEST_CASE_METHOD(fixture, "RC: every operation through a batch, its completion field by field", "[extended][asan]") {
+    rc_couple c;
+    CHECK(c.a.type() == qp_type::rc);
+    c.b.post_recv(c.mr.sge(2048, 64), 1);
+    c.b.post_recv(c.mr.sge(2048, 64), 2);
+    c.b.post_recv(rdmaxx::recv_wr().wr_id(3));
+    c.put("batched");
+    auto batch = c.a.start();
+    batch.wr(10).signaled().send(c.source(7));
+    batch.wr(11).signaled().send_with_imm(c.source(7), 0x01020304);
+    batch.wr(12).signaled().rdma_write(c.source(7), c.target(7));
+    batch.wr(13).signaled().rdma_write_with_imm(c.source(7), c.target(7), 5);
+    batch.complete();
+    c.sent(10, wc_opcode::send);
+    c.sent(11, wc_opcode::send);
+    c.sent(12, wc_opcode::rdma_write);
+    c.sent(13, wc_opcode::rdma_write);
+    rc_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 1);
+        CHECK(received.opcode() == wc_opcode::recv);
+        CHECK(received.is_recv());
+        CHECK(received.byte_len() == 7U);
+        CHECK_FALSE(received.imm_data());
+        CHECK(received.qp_num() == c.b.qp_num());
+    });
+    rc_couple::next(c.cq_b, [&](const auto& received) { CHECK(received.imm_data() == 0x01020304U); });
+    rc_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 3);
+        CHECK(received.opcode() == wc_opcode::recv_rdma_with_imm);
+        CHECK(received.imm_data() == 5U);
+    });
+    CHECK(c.arrived(7) == "batched");
+
+    const std::uint64_t before = 40;
+    std::memcpy(c.memory.data() + 2048, &before, sizeof before);
+    auto atomics = c.a.start();
+    atomics.wr(20).signaled().atomic_fetch_and_add(c.mr.sge(1024, 8), c.target(8), 2);
+    atomics.wr(21).signaled().atomic_cmp_and_swp(c.mr.sge(1032, 8), c.target(8), 42, 99);
+    atomics.wr(22).signaled().fenced().rdma_read(c.mr.sge(1040, 8), c.target(8));
+    atomics.complete();
+    c.sent(20, wc_opcode::fetch_add);
+    c.sent(21, wc_opcode::comp_swap);
+    c.sent(22, wc_opcode::rdma_read);
+    std::array<std::uint64_t, 3> results{};
+    std::memcpy(results.data(), c.memory.data() + 1024, sizeof results);
+    CHECK(results == std::array<std::uint64_t, 3>{40, 42, 99});
+}
+
+TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch", "[extended]") {
+    rc_couple c;
+    std::array<char, 8> text = {'i', 'n', 'l', 'i', 'n', 'e', 'd', '!'};
+    const std::array<ibv_data_buf, 2> pieces = {ibv_data_buf{text.data(), 2}, ibv_data_buf{text.data() + 6, 2}};
+    const std::array<rdmaxx::sge, 2> sges = {c.mr.sge(0, 3), c.mr.sge(8, 3)}; // rxe counts the first for each
+    c.put("abc     def");
+    auto batch = c.a.start();
+    batch.wr(1).rdma_write(rdmaxx::inline_data(text.data(), text.size()), c.target(8));
+    batch.wr(2).rdma_write(rdmaxx::inline_data_list(pieces), c.mr.remote().part(2100, 4));
+    batch.wr(3).signaled().rdma_write(sges, c.mr.remote().part(2200, 6));
+    text.fill('x');
+    batch.complete();
+    c.sent(3, wc_opcode::rdma_write);
+    CHECK(c.arrived(8) == "inlined!");
+    // rxe forgets to count the pieces, and sends none of them.
+    CHECK((c.arrived(4, 2100) == "ind!" || c.arrived(4, 2100) == std::string(4, '\0')));
+    CHECK(c.arrived(6, 2200) == "abcdef");
+}
+
+TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and the next one runs", "[extended][asan]") {
+    rc_couple c;
+    const std::uint32_t slots = c.a.cap().max_send_wr;
+    auto too_long = c.a.start();
+    for (std::uint32_t i = 0; i <= slots; ++i)
+        too_long.wr(i).signaled().rdma_write(c.source(1), c.target(1));
+    std::error_code ec;
+    too_long.complete(ec);
+    CHECK((ec == std::errc::no_space_on_device || ec == std::errc::not_enough_memory)); // rxe's; as documented
+    {
+        auto dropped = c.a.start();
+        dropped.wr(100).signaled().rdma_write(c.source(1), c.target(1));
+    }
+    auto wide = c.a.start();
+    const std::vector<rdmaxx::sge> many(c.a.cap().max_send_sge + 1, c.source(1));
+    wide.wr(101).signaled().rdma_write(many, c.target(64));
+    wide.complete(ec);
+    CHECK(ec);
+
+    auto good = c.a.start();
+    good.wr(200).signaled().rdma_write(c.source(1), c.target(1));
+    good.complete();
+    c.sent(200, wc_opcode::rdma_write);
+    for (const auto completion : c.cq_a.poll())
+        FAIL(completion.wr_id());
+}
+
+TEST_CASE_METHOD(fixture, "ranges that run to their end, thousands of times, give each completion once", "[extended]") {
+    rc_couple c;
+    std::uint64_t posted = 0;
+    std::uint64_t seen = 0;
+    const stopwatch waited;
+    while (seen < 2000) {
+        REQUIRE(waited.elapsed() < soon);
+        while (posted < 2000 && posted - seen < 8) {
+            auto batch = c.a.start();
+            batch.wr(posted++).signaled().rdma_write(c.source(1), c.target(1));
+            batch.complete();
+        }
+        for (const auto completion : c.cq_a.poll()) {
+            REQUIRE(completion.wr_id() == seen);
+            ++seen;
+        }
+    }
+    for (const auto completion : c.cq_a.poll())
+        FAIL(completion.wr_id());
+}
+
+TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[transports]") {
+    uc_couple c;
+    CHECK(c.a.type() == qp_type::uc);
+    c.b.post_recv(c.mr.sge(2048, 64), 1);
+    c.b.post_recv(c.mr.sge(2112, 64), 2);
+    c.put("by UC");
+    c.a.post_send(c.source(5), 10);
+    c.sent(10, wc_opcode::send);
+    uc_couple::next(c.cq_b, [&](const auto& received) { CHECK(received.byte_len() == 5U); });
+    CHECK(c.arrived(5) == "by UC");
+    c.a.post_send(send_wr::rdma_write(c.source(5), c.mr.remote().part(3000, 5)).wr_id(11).signaled());
+    c.sent(11, wc_opcode::rdma_write);
+    auto batch = c.a.start();
+    batch.wr(12).signaled().send_with_imm(c.source(5), 6);
+    batch.wr(13).signaled().rdma_write(c.source(5), c.mr.remote().part(3100, 5));
+    batch.complete();
+    c.sent(12, wc_opcode::send);
+    c.sent(13, wc_opcode::rdma_write);
+    uc_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 2);
+        CHECK(received.imm_data() == 6U);
+    });
+    CHECK(c.arrived(5, 3000) == "by UC");
+    CHECK(c.arrived(5, 3100) == "by UC");
+}
+
+TEST_CASE_METHOD(fixture, "UC: nobody answers for a message without a receive", "[transports]") {
+    uc_couple c;
+    c.a.post_send(c.source(5), 1); // lost, and a success all the same
+    c.sent(1, wc_opcode::send);
+    for (const auto completion : c.cq_b.poll())
+        FAIL(completion.wr_id());
+}
+
+TEST_CASE_METHOD(fixture, "UD: datagrams through both interfaces, with 40 bytes before the payload",
+                 "[transports][asan]") {
+    ud_couple c;
+    CHECK(c.a.type() == qp_type::ud);
+    const rdmaxx::ah to_self(c.domain, c.path);
+    c.b.post_recv(c.mr.sge(2048, 48), 1);
+    c.b.post_recv(c.mr.sge(3048, 48), 2);
+    c.put("datagram");
+    c.a.post_send(send_wr::send(c.source(8)).to(to_self, c.b.qp_num(), qkey).wr_id(10).signaled());
+    c.sent(10, wc_opcode::send);
+    std::array<rdmaxx::wc, 1> one;
+    for (const stopwatch waited; c.cq_b.poll(one).empty();)
+        REQUIRE(waited.elapsed() < soon);
+    CHECK(one[0].byte_len() == 48U);
+    CHECK(one[0].src_qp() == c.a.qp_num());
+    CHECK(rdmaxx::has(one[0].flags(), rdmaxx::wc_flags::grh));
+    const rdmaxx::datagram got(one[0], std::span(c.memory).subspan(2048, 48));
+    CHECK(text(got.payload()) == "datagram");
+
+    // Answers go to the sender of what came.
+    const rdmaxx::ah back = rdmaxx::ah::from_datagram(c.domain, got, port);
+    c.a.post_recv(c.mr.sge(1000, 48), 3);
+    auto batch = c.b.start();
+    batch.wr(20).signaled().to(back, *one[0].src_qp(), qkey).send_with_imm(c.source(8), 77);
+    batch.complete();
+    ud_couple::next(c.cq_a, [&](const auto& received) {
+        CHECK(received.wr_id() == 3);
+        CHECK(received.byte_len() == 48U);
+        CHECK(received.imm_data() == 77U);
+        CHECK(received.src_qp() == c.b.qp_num());
+    });
+    CHECK(c.arrived(8, 1040) == "datagram");
+}
+
+TEST_CASE_METHOD(fixture, "UD: a receive without room for the 40 bytes takes nothing", "[transports]") {
+    ud_couple c;
+    const rdmaxx::ah to_self(c.domain, c.path);
+    c.b.post_recv(c.mr.sge(2048, 8), 1);
+    c.a.post_send(send_wr::send(c.source(8)).to(to_self, c.b.qp_num(), qkey).wr_id(10).signaled());
+    c.sent(10, wc_opcode::send);
+    for (const auto completion : c.cq_b.poll()) {
+        CHECK(completion.wr_id() == 1);
+        CHECK_FALSE(completion.ok());
+        CHECK_FALSE(completion.byte_len());
+    }
+}
+
+TEST_CASE_METHOD(fixture, "modify: the kernel refuses what explain_modify says, and nothing else", "[modify]") {
+    const rdmaxx::context device = open_device();
+    const ibv_ah_attr path = path_to_self(device);
+    const rdmaxx::pd domain(device);
+    const rdmaxx::cq cq(device, 8);
+    const qp_type type = GENERATE(qp_type::rc, qp_type::uc, qp_type::ud);
+    CAPTURE(to_string(type));
+    // Values that are right for every attribute.
+    ibv_qp_attr values{};
+    values.port_num = port;
+    values.qkey = qkey;
+    values.ah_attr = path;
+    values.path_mtu = IBV_MTU_1024;
+    values.dest_qp_num = 17;
+    values.timeout = 14;
+    values.retry_cnt = values.rnr_retry = 7;
+    values.max_rd_atomic = values.max_dest_rd_atomic = 1;
+    values.min_rnr_timer = 12;
+    const auto prepared = [&](qp_state state) {
+        rdmaxx::qp qp(domain, rdmaxx::qp_init_attr(cq, 2).type(type));
+        if (state != qp_state::reset)
+            to_init(qp);
+        if (state == qp_state::rts)
+            to_rts(qp, qp.qp_num(), path);
+        return qp;
+    };
+    for (const qp_state from : {qp_state::reset, qp_state::init, qp_state::rts})
+        for (const qp_state to : {qp_state::init, qp_state::rtr, qp_state::rts, qp_state::sqd, qp_state::err}) {
+            int needed = IBV_QP_STATE;
+            for (const auto& t : rdmaxx::detail::qp_transitions)
+                if (t.from == static_cast<ibv_qp_state>(from) && t.to == static_cast<ibv_qp_state>(to) &&
+                    (t.types & rdmaxx::detail::type_bit(type)) != 0)
+                    needed |= t.needed;
+            // The right set, and each attribute more or less.
+            for (int bit = 0; bit <= 20; ++bit) {
+                const int changed = 1 << bit;
+                const bool special = bit == 1 || bit == 2 || bit == 14 || bit == 18 || bit == 19;
+                if (special) // their values are a matter of their own
+                    continue;
+                const int mask = bit == 0 ? needed : needed ^ changed;
+                const rdmaxx::qp qp = prepared(from);
+                values.qp_state = static_cast<ibv_qp_state>(to);
+                const qp_attr attr(values, mask);
+                const std::string why = qp.explain_modify(attr);
+                std::error_code ec;
+                qp.modify(attr, ec);
+                CAPTURE(why, mask, ec.value());
+                const bool explained = why.find(": ") != std::string::npos;
+                CHECK((ec == std::errc::invalid_argument) == explained);
+            }
+        }
+}
+
+TEST_CASE_METHOD(fixture, "a refused modify names the attributes", "[modify][asan]") {
+    const rdmaxx::context device = open_device();
+    const rdmaxx::pd domain(device);
+    const rdmaxx::cq cq(device, 8);
+    const rdmaxx::qp qp(domain, rdmaxx::qp_init_attr(cq, 2));
+    to_init(qp);
+    try {
+        qp.modify(qp_attr(qp_state::rtr).path_mtu(rdmaxx::mtu::bytes_1024).dest_qp_num(1).rq_psn(0).qkey(1));
+        FAIL("nothing was thrown");
+    } catch (const rdmaxx::error& e) {
+        CHECK(e.code() == std::errc::invalid_argument);
+        CHECK(std::string(e.what()).find("rc, init to rtr: missing ah_attr, min_rnr_timer, max_dest_rd_atomic; not "
+                                         "taken qkey") != std::string::npos);
+    }
+}
+
+TEST_CASE_METHOD(fixture, "what Soft-RoCE lacks is a documented error", "[transports]") {
+    const rdmaxx::context device = open_device();
+    const rdmaxx::pd domain(device);
+    const rdmaxx::cq cq(device, 8);
+    std::error_code ec;
+    const auto refused = [&](const char* what) {
+        CAPTURE(what, ec.value(), ec.message());
+        CHECK((ec == std::errc::operation_not_supported || ec == std::errc::invalid_argument ||
+               ec == std::errc::function_not_supported));
+    };
+    CHECK_FALSE(rdmaxx::qp::create(domain, rdmaxx::qp_init_attr(cq, 2).type(qp_type::raw_packet), ec));
+    refused("raw packets");
+    CHECK_FALSE(rdmaxx::qp_ex<send_ops::send, qp_type::xrc_send>::create(domain, rdmaxx::qp_init_attr(cq, 2), ec));
+    refused("XRC");
+    CHECK_FALSE(rdmaxx::qp_ex<send_ops::send | send_ops::tso, qp_type::ud>::create(
+        domain, rdmaxx::qp_init_attr_ex(rdmaxx::qp_init_attr(cq, 2)).max_tso_header(64), ec));
+    refused("segmentation");
+    CHECK_FALSE(rdmaxx::cq_ex<wc_fields::completion_timestamp>::create(device, 8, {}, 0, ec));
+    refused("time stamps");
+    const rdmaxx::qp qp(domain, rdmaxx::qp_init_attr(cq, 2));
+    qp.modify_rate_limit({.kbps = 1000}, ec);
+    refused("rate limits");
+    static_cast<void>(qp.query_ece(ec));
+    refused("ECE");
+    if constexpr (requires { qp.query_data_in_order(rdmaxx::wr_opcode::send); })
+        CHECK(qp.query_data_in_order(rdmaxx::wr_opcode::rdma_write) == rdmaxx::data_in_order::none);
+}
+
+TEST_CASE_METHOD(fixture, "the most inline data that a queue pair can carry is found by trying", "[transports]") {
+    const rdmaxx::context device = open_device();
+    const rdmaxx::pd domain(device);
+    const rdmaxx::cq cq(device, 8);
+    std::error_code ec;
+    CHECK_FALSE(rdmaxx::qp::create(domain, rdmaxx::qp_init_attr(cq, 2).max_inline_data(1 << 20), ec));
+    CHECK(ec == std::errc::invalid_argument);
+    const std::uint32_t most =
+        rdmaxx::qp::probe_max_inline_data(domain, rdmaxx::qp_init_attr(cq, 2).max_inline_data(1 << 20));
+    CHECK(most > 0);
+    CHECK(rdmaxx::qp(domain, rdmaxx::qp_init_attr(cq, 2).max_inline_data(most)).cap().max_inline_data >= most);
+}
+
+TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[transports]") {
+    rc_couple c;
+    rdmaxx::queue_slots slots(c.a.cap().max_send_wr);
+    send_wr quiet = send_wr::rdma_write(c.source(1), c.target(1));
+    while (slots.free() > 1) {
+        REQUIRE(slots.take(1, false));
+        REQUIRE(c.a.try_post_send(quiet) == 0);
+    }
+    REQUIRE(slots.take(1, true));
+    c.a.post_send(send_wr::rdma_write(c.source(1), c.target(1)).wr_id(5).signaled());
+    CHECK_FALSE(slots.take());
+    c.sent(5, wc_opcode::rdma_write);
+    CHECK(slots.give() == slots.size());
+    for (std::uint32_t i = 0; i < slots.size(); ++i) // all of it is there again
+        REQUIRE(c.a.try_post_send(quiet) == 0);
+}
+
+TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polled from a shared CQ", "[transports]") {
+    rc_couple c;
+    std::array<rdmaxx::wc, 8> room;
+    {
+        rc_couple gone;
+        rdmaxx::qp_ex<rc_ops> qp(c.domain, rdmaxx::qp_init_attr(c.cq_a, 4));
+        to_init(qp);
+        to_rts(qp, qp.qp_num(), c.path); // to itself
+        qp.post_recv(c.mr.sge(2048, 8), 1);
+        qp.post_send(c.source(8), 2);
+        for (const stopwatch waited; waited.elapsed() < 200ms;)
+            ; // both complete, and nobody polls
+    }
+    // They are of a queue pair that is no more, or the provider took them out: either is a poll without an error.
+    for (const rdmaxx::wc& completion : c.cq_a.poll(room))
+        CHECK((completion.wr_id() == 1 || completion.wr_id() == 2));
+    c.a.post_send(send_wr::rdma_write(c.source(1), c.target(1)).wr_id(9).signaled());
+    c.sent(9, wc_opcode::rdma_write);
+}
+
+TEST_CASE_METHOD(fixture, "an extended CQ is one for wait, and its range leaves nothing locked", "[extended][asan]") {
+    const rdmaxx::context device = open_device();
+    rdmaxx::comp_channel channel(device);
+    const rdmaxx::cq_ex<fields> cq(device, 8, channel);
+    const rdmaxx::pd domain(device);
+    const rdmaxx::qp qp(domain, rdmaxx::qp_init_attr(cq, 4));
+    to_init(qp);
+    std::vector<std::byte> memory(64);
+    const rdmaxx::mr mr(domain, memory);
+    for (std::uint64_t i = 1; i <= 3; ++i)
+        qp.post_recv(mr.sge(0, 8), i);
+    cq.request_notify();
+    qp.modify(qp_attr(qp_state::err));
+    qp.post_recv(mr.sge(0, 8), 4);
+    qp.modify(qp_attr(qp_state::err));
+    rdmaxx::cq_event event = channel.get_cq_event_for(soon);
+    CHECK(event.cq() == rdmaxx::cq_ref(cq));
+    std::move(event).ack();
+    std::vector<std::uint64_t> seen;
+    for (const stopwatch waited; seen.size() < 3 && waited.elapsed() < soon;)
+        for (const auto completion : cq.poll()) {
+            CHECK(completion.status() == wc_status::wr_flush_err);
+            CHECK_FALSE(completion.opcode());
+            CHECK_FALSE(completion.byte_len());
+            CHECK(completion.qp_num() == qp.qp_num());
+            seen.push_back(completion.wr_id());
+            if (seen.size() >= 2)
+                break; // what comes after the second stays, for the next poll
+        }
+    CHECK(seen == std::vector<std::uint64_t>{1, 2, 3});
+    std::array<rdmaxx::wc, 2> room;
+    CHECK(channel.wait_for(cq, room, soon).size() == 1);
+    CHECK(room[0].wr_id() == 4);
+}

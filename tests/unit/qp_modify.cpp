@@ -1,0 +1,262 @@
+// What a refused ibv_modify_qp is told about, and the rest of a queue pair's control path.
+#include "test.hpp"
+
+#include <array>
+#include <cstring>
+
+using namespace rdmaxx;
+using namespace unit;
+
+namespace {
+
+qp_attr every_attribute() {
+    ibv_qp_attr raw{};
+    raw.qp_state = IBV_QPS_RTR;
+    return {raw, (1 << 21) - 1};
+}
+
+std::string refused(const qp& queue, const qp_attr& attr) {
+    const caught failed([&] { queue.modify(attr); });
+    CHECK(failed.code == EINVAL);
+    CHECK(failed.call == "ibv_modify_qp");
+    std::error_code ec;
+    queue.modify(attr, ec);
+    CHECK(number(ec) == EINVAL);
+    const std::string text = queue.explain_modify(attr);
+    CHECK(contains(failed.what, text));
+    return text;
+}
+
+} // namespace
+
+TEST_CASE_METHOD(unit::test, "modify: an EINVAL names what is missing and what is not taken", "[modify]") {
+    opened o;
+    const qp rc(o.pd, qp_init_attr(o.cq));
+    CHECK(refused(rc, qp_attr(qp_state::init).pkey_index(0).qkey(1)) ==
+          "rc, reset to init: missing access_flags, port_num; not taken qkey");
+    CHECK(refused(rc, qp_attr(qp_state::rts)) ==
+          "rc, reset to rts: there is no such transition, reset goes to init, reset");
+    rc.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    CHECK(refused(rc, qp_attr(qp_state::rtr).path_mtu(mtu::bytes_1024).dest_qp_num(1).rq_psn(0)) ==
+          "rc, init to rtr: missing ah_attr, min_rnr_timer, max_dest_rd_atomic");
+    CHECK(refused(rc, qp_attr().qkey(1)) == "rc, init to init: not taken qkey");
+    CHECK(refused(rc, qp_attr(qp_state::err).port_num(1)) == "rc, init to err: not taken port_num");
+    CHECK(refused(rc, qp_attr(qp_state::init).cur_state(qp_state::rts)) == "rc, init to init: cur_state is rts");
+    CHECK(refused(rc, every_attribute()).starts_with("rc, init to rtr: cur_state is reset"));
+    // Nothing is wrong with the set: it is a value.
+    CHECK(refused(rc, qp_attr(qp_state::init).port_num(9)) == "rc, init to init");
+
+    const qp ud(o.pd, qp_init_attr(o.cq).type(qp_type::ud));
+    CHECK(refused(ud, qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none)) ==
+          "ud, reset to init: missing qkey; not taken access_flags");
+    const qp uc(o.pd, qp_init_attr(o.cq).type(qp_type::uc));
+    uc.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    CHECK(refused(uc, qp_attr(qp_state::rtr).min_rnr_timer(1)) ==
+          "uc, init to rtr: missing ah_attr, path_mtu, rq_psn, dest_qp_num; not taken min_rnr_timer");
+}
+
+TEST_CASE_METHOD(unit::test, "modify: other errors are not explained, nor what the query cannot tell", "[modify]") {
+    opened o;
+    const qp rc(o.pd, qp_init_attr(o.cq));
+    fake::fail("ibv_modify_qp").with(ENOMEM);
+    const caught other([&] { rc.modify(qp_attr(qp_state::rts)); });
+    CHECK(other.code == ENOMEM);
+    CHECK_FALSE(contains(other.what, "rc,"));
+    fake::fail("ibv_query_qp").with(EIO);
+    const caught blind([&] { rc.modify(qp_attr(qp_state::rts)); });
+    CHECK(blind.code == EINVAL);
+    CHECK_FALSE(contains(blind.what, "rc,"));
+}
+
+TEST_CASE_METHOD(unit::test, "modify: the explanations of every type", "[modify]") {
+    const auto explain = [](qp_type type, qp_state from, const qp_attr& attr) {
+        return detail::explain_modify(type, from, attr.raw(), attr.mask());
+    };
+    CHECK(explain(qp_type::raw_packet, qp_state::reset, qp_attr(qp_state::init)) ==
+          "raw_packet, reset to init: missing port_num");
+    CHECK(explain(qp_type::raw_packet, qp_state::rtr, qp_attr(qp_state::rts).rate_limit(1)) ==
+          "raw_packet, rtr to rts");
+    CHECK(explain(qp_type::xrc_send, qp_state::init, qp_attr(qp_state::rtr)) ==
+          "xrc_send, init to rtr: missing ah_attr, path_mtu, rq_psn, dest_qp_num");
+    CHECK(explain(qp_type::xrc_recv, qp_state::rtr, qp_attr(qp_state::rts).retry_cnt(1)) ==
+          "xrc_recv, rtr to rts: missing timeout, sq_psn; not taken retry_cnt");
+    CHECK(explain(qp_type::ud, qp_state::sqe, qp_attr(qp_state::rts).qkey(1)) == "ud, sqe to rts");
+    CHECK(explain(qp_type::rc, qp_state::rts, qp_attr(qp_state::sqd).en_sqd_async_notify()) == "rc, rts to sqd");
+    CHECK(explain(qp_type::rc, qp_state::err, qp_attr(qp_state::init)) ==
+          "rc, err to init: there is no such transition, err goes to reset, err");
+    CHECK(explain(qp_type::driver, qp_state::reset, qp_attr(qp_state::init)) == "driver, reset to init"); // unknown
+    CHECK(explain(qp_type::rc, qp_state::init, qp_attr(ibv_qp_attr{}, 1 << 28)) ==
+          "rc, init to init: not taken unknown attribute 28");
+}
+
+TEST_CASE_METHOD(unit::test, "qp_attr: the setters that few programs need", "[modify]") {
+    ibv_ah_attr path{};
+    path.dlid = 7;
+    ibv_qp_cap cap{};
+    cap.max_send_wr = 5;
+    const qp_attr attr = qp_attr()
+                             .cur_state(qp_state::rts)
+                             .en_sqd_async_notify()
+                             .alt_path(path, 1, 2, 3)
+                             .path_mig_state(IBV_MIG_REARM)
+                             .cap(cap)
+                             .rate_limit(9);
+    CHECK(attr.mask() == (IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+                          IBV_QP_CAP | IBV_QP_RATE_LIMIT));
+    CHECK(attr.raw().cur_qp_state == IBV_QPS_RTS);
+    CHECK(attr.raw().en_sqd_async_notify == 1);
+    CHECK(attr.raw().alt_ah_attr.dlid == 7);
+    CHECK(attr.raw().alt_pkey_index == 1);
+    CHECK(attr.raw().alt_port_num == 2);
+    CHECK(attr.raw().alt_timeout == 3);
+    CHECK(attr.raw().path_mig_state == IBV_MIG_REARM);
+    CHECK(attr.raw().cap.max_send_wr == 5);
+    CHECK(attr.raw().rate_limit == 9);
+}
+
+TEST_CASE_METHOD(unit::test, "qp: rate limit, ECE and the order of data", "[qp]") {
+    opened o;
+    const qp queue(o.pd, qp_init_attr(o.cq));
+    std::error_code ec;
+    queue.modify_rate_limit({.kbps = 1000, .max_burst_bytes = 2, .typical_packet_bytes = 3}, ec);
+    CHECK(number(ec) == EOPNOTSUPP); // the fake's provider has none, like most
+    CHECK(caught([&] { queue.modify_rate_limit({.kbps = 1}); }).call == "ibv_modify_qp_rate_limit");
+    CHECK(queue.query_data_in_order(wr_opcode::send) == data_in_order::whole_msg);
+    CHECK(queue.query_data_in_order(wr_opcode::rdma_write) == data_in_order::none);
+    CHECK(fake::calls("ibv_query_qp_data_in_order", queue.native_handle()) == 2);
+
+    // Nor ECE: the calls' names and errors are what is there to see.
+    CHECK(caught([&] { static_cast<void>(queue.query_ece()); }).call == "ibv_query_ece");
+    CHECK(queue.query_ece(ec).options == 0);
+    CHECK(number(ec) == EOPNOTSUPP);
+    CHECK(caught([&] { queue.set_ece({}); }).call == "ibv_set_ece");
+    queue.set_ece({}, ec);
+    CHECK(number(ec) == EOPNOTSUPP);
+}
+
+TEST_CASE_METHOD(unit::test, "qp: the most inline data is found by trying", "[qp]") {
+    opened o;
+    fake::limits().max_inline_data = 400;
+    CHECK(qp::probe_max_inline_data(o.pd, qp_init_attr(o.cq).max_inline_data(1 << 20)) == 400);
+    CHECK(qp::probe_max_inline_data(o.pd, qp_init_attr(o.cq).max_inline_data(64)) == 64);
+    fake::limits().max_inline_data = 0;
+    CHECK(qp::probe_max_inline_data(o.pd, qp_init_attr(o.cq).max_inline_data(1000)) == 0);
+    // No queue pair at all.
+    const qp_init_attr too_deep(o.cq, 1 << 30);
+    CHECK(caught([&] { static_cast<void>(qp::probe_max_inline_data(o.pd, too_deep)); }).code == EINVAL);
+    std::error_code ec;
+    CHECK(qp::probe_max_inline_data(o.pd, too_deep, ec) == 0);
+    CHECK(number(ec) == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number", "[qp]") {
+    opened o;
+    const xrcd domain(o.device);
+    std::error_code ec;
+    CHECK_FALSE(qp::open(domain, 5, nullptr, ec));
+    CHECK(number(ec) == EOPNOTSUPP); // the fake's provider has none
+    CHECK_FALSE(qp::open(xrcd_ref(), 5, nullptr, ec));
+    CHECK(number(ec) == EINVAL);
+}
+
+// ---------------------------------------------------------------- opt-in helpers
+
+TEST_CASE_METHOD(unit::test, "queue_slots: unsignaled requests keep theirs until a later signaled one has completed",
+                 "[slots]") {
+    queue_slots slots(4);
+    CHECK(slots.size() == 4);
+    CHECK(slots.take(1, false));
+    CHECK(slots.take(1, false));
+    CHECK(slots.unsignaled() == 2);
+    CHECK(slots.give() == 0); // none was signaled
+    CHECK(slots.take(1, true));
+    CHECK(slots.take(1, true));
+    CHECK(slots.free() == 0);
+    CHECK_FALSE(slots.take());
+    CHECK(slots.give() == 3);
+    CHECK(slots.free() == 3);
+    CHECK(slots.take(2, false));
+    slots.untake(2, false);
+    CHECK(slots.take(3, true));
+    slots.untake(3, true);
+    CHECK(slots.free() == 3);
+    CHECK(slots.give() == 1);
+    CHECK(slots.free() == 4);
+    // Round and round.
+    for (int i = 0; i < 100; ++i) {
+        CHECK(slots.take(3, true));
+        CHECK(slots.give() == 3);
+    }
+    CHECK(slots.take(4, false));
+    slots.reset();
+    CHECK(slots.free() == 4);
+    CHECK(slots.unsignaled() == 0);
+
+    queue_slots moved = std::move(slots);
+    CHECK(moved.take(4));
+    queue_slots none;
+    CHECK_FALSE(none.take());
+    CHECK(none.give() == 0);
+    none = std::move(moved);
+    CHECK(none.free() == 0);
+    std::error_code ec;
+    const failing_allocation fails(0);
+    CHECK(queue_slots::create(8, ec).size() == 8);
+    CHECK_FALSE(ec);
+}
+
+TEST_CASE_METHOD(unit::test, "queue_slots: agrees with a queue that fills up", "[slots]") {
+    opened o;
+    const qp queue(o.pd, qp_init_attr(o.cq, 4));
+    queue.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    std::array<std::byte, 8> memory{};
+    const mr region(o.pd, memory);
+    queue_slots slots(queue.cap().max_send_wr);
+    send_wr request = send_wr::send(std::span<const sge>());
+    while (slots.take(1, false))
+        CHECK(queue.try_post_send(request) == 0);
+    CHECK(queue.try_post_send(request) == ENOMEM);
+}
+
+TEST_CASE_METHOD(unit::test, "queue_slots: as a CQ's room, refuses the queue pair that could overrun it", "[slots]") {
+    opened o;
+    queue_slots room(static_cast<std::uint32_t>(o.cq.size()));
+    const ibv_qp_cap cap = qp(o.pd, qp_init_attr(o.cq, 16)).cap();
+    std::uint32_t fit = 0;
+    while (room.take(cap.max_send_wr + cap.max_recv_wr))
+        ++fit;
+    CHECK(fit == static_cast<std::uint32_t>(o.cq.size()) / 32);
+    room.give(); // one of them went
+    CHECK(room.take(32));
+}
+
+TEST_CASE_METHOD(unit::test, "drain: of a queue pair in the reset state, or without queues, is done at once",
+                 "[drain]") {
+    opened o;
+    qp queue(o.pd, qp_init_attr(o.cq));
+    queue.drain(2s);
+    CHECK(fake::calls("ibv_modify_qp") == 0);
+    queue = qp(o.pd, qp_init_attr(o.cq, 0));
+    queue.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    queue.drain(2s);
+    CHECK(fake::calls("ibv_poll_cq") <= 1);
+}
+
+TEST_CASE_METHOD(unit::test, "drain: at a time, and for completions that nobody needs", "[drain]") {
+    connection c;
+    fake::set().hold_data_path = true;
+    std::array<std::byte, 8> memory{};
+    const mr region(c.pd, memory);
+    c.client.qp().post_recv(region, 1);
+    c.client.qp().drain(2s);
+    std::error_code ec;
+    c.server.qp().post_recv(region, 2);
+    c.server.qp().drain(2s, ec);
+    CHECK_FALSE(ec);
+    int seen = 0;
+    c.server.qp().drain_until(std::chrono::steady_clock::now() + 2s, [&](const wc&) { ++seen; });
+    CHECK(seen == 0);
+    c.server.qp().drain_until(
+        std::chrono::steady_clock::now() + 2s, [&](const wc&) { ++seen; }, ec);
+    CHECK_FALSE(ec);
+}
