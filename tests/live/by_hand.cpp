@@ -79,7 +79,8 @@ struct manual {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "queue pairs of their own are connected by hand, over the GID of the address", "[by_hand]") {
+TEST_CASE_METHOD(fixture, "queue pairs of their own are connected by hand, over the GID of the address",
+                 "[ib][by_hand]") {
     manual a;
     manual b;
     const int index = gid_index(a.device, GENERATE(ipv4(), ipv6()));
@@ -101,7 +102,7 @@ TEST_CASE_METHOD(fixture, "queue pairs of their own are connected by hand, over 
     CHECK(text(std::span(b.memory).first(7)) == "by hand");
 }
 
-TEST_CASE_METHOD(fixture, "transitions that do not exist are EINVAL, and diagnose() says so", "[by_hand]") {
+TEST_CASE_METHOD(fixture, "transitions that do not exist are EINVAL, and diagnose() says so", "[ib][by_hand]") {
     manual m;
     std::error_code ec;
     m.qp.modify(qp_attr(qp_state::rts), ec); // from reset
@@ -118,7 +119,7 @@ TEST_CASE_METHOD(fixture, "transitions that do not exist are EINVAL, and diagnos
     CHECK(m.qp.query().state() == qp_state::reset);
 }
 
-TEST_CASE_METHOD(fixture, "a post in a state that takes no requests is EINVAL", "[by_hand]") {
+TEST_CASE_METHOD(fixture, "a post in a state that takes no requests is EINVAL", "[ib][by_hand]") {
     manual m;
     const rdmaxx::sge piece = m.mr.sge(0, 1);
     std::array<rdmaxx::send_wr, 2> chain = {rdmaxx::send_wr::send(piece), rdmaxx::send_wr::send(piece)};
@@ -127,7 +128,7 @@ TEST_CASE_METHOD(fixture, "a post in a state that takes no requests is EINVAL", 
     CHECK(ec == std::errc::invalid_argument);
 }
 
-TEST_CASE_METHOD(fixture, "a GID index without a GID is ENODATA at RTR", "[by_hand]") {
+TEST_CASE_METHOD(fixture, "a GID index without a GID is ENODATA at RTR", "[ib][by_hand]") {
     manual m;
     m.to_init();
     ibv_gid gid{};
@@ -139,7 +140,7 @@ TEST_CASE_METHOD(fixture, "a GID index without a GID is ENODATA at RTR", "[by_ha
 
 #if RDMAXX_HAS_ESTABLISH
 TEST_CASE_METHOD(fixture, "an id without a queue pair of its own gets connect_response, and establishes by itself",
-                 "[by_hand]") {
+                 "[ib][by_hand]") {
     host local;
     rdmaxx::event_channel channel;
     rdmaxx::cm_id id = resolved(channel, local.address());

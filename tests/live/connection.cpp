@@ -24,7 +24,6 @@ struct asked {
     end server;
 };
 
-const std::error_code rejected_by_program(28, rdmaxx::reject_category());
 const std::error_code nobody_listens(8, rdmaxx::reject_category());
 
 std::string cause_of(const std::function<void()>& call) {
@@ -51,7 +50,7 @@ std::string unpadded(std::span<const std::byte> data) {
 // ---------------------------------------------------------------------------------------------------------------
 // The order of calls.
 
-TEST_CASE_METHOD(fixture, "every call before its time is EINVAL, and does no harm", "[connection][asan]") {
+TEST_CASE_METHOD(fixture, "every call before its time is EINVAL, and does no harm", "[ib][connection][asan]") {
     host local;
     rdmaxx::event_channel channel;
     rdmaxx::cm_id id(channel);
@@ -120,7 +119,7 @@ TEST_CASE_METHOD(fixture, "a request is answered once: reject then accept, accep
         a.server.id.reject();
         CHECK(cause_of([&]() { a.server.id.accept(); }).find("rejected already") != std::string::npos);
         CHECK(cause_of([&]() { a.server.id.reject(); }).find("rejected already") != std::string::npos);
-        CHECK(next(a.channel).code() == rejected_by_program);
+        CHECK(next(a.channel).code() == rejected_by_program());
     }
     SECTION("accepted") {
         a.server.id.accept();
@@ -147,7 +146,7 @@ TEST_CASE_METHOD(fixture, "an id whose connection failed cannot connect again, a
     host local;
     asked a(local);
     a.server.id.reject();
-    CHECK(next(a.channel).code() == rejected_by_program);
+    CHECK(next(a.channel).code() == rejected_by_program());
     std::error_code ec;
     a.client.id.connect({}, ec);
     CHECK(ec == std::errc::invalid_argument);
@@ -172,7 +171,7 @@ TEST_CASE_METHOD(fixture, "both ends agree on both addresses, with a port of the
 // Private data.
 
 TEST_CASE_METHOD(fixture, "a request carries up to 56 bytes, of which the peer sees 56; more is EINVAL",
-                 "[connection][private_data]") {
+                 "[ib][connection][private_data]") {
     host local;
     rdmaxx::event_channel channel;
     end client(resolved(channel, local.address()), local.domain);
@@ -187,7 +186,7 @@ TEST_CASE_METHOD(fixture, "a request carries up to 56 bytes, of which the peer s
 }
 
 TEST_CASE_METHOD(fixture, "an accept carries up to 196 bytes, of which the peer sees 196; more is EINVAL",
-                 "[connection][private_data]") {
+                 "[ib][connection][private_data]") {
     host local;
     asked a(local);
     const std::string data(GENERATE(0U, 1U, 196U), 'a');
@@ -211,7 +210,7 @@ TEST_CASE_METHOD(fixture, "an accept carries up to 196 bytes, of which the peer 
 }
 
 TEST_CASE_METHOD(fixture, "a reject carries up to 148 bytes, of which the peer sees 148; more is EINVAL",
-                 "[connection][private_data]") {
+                 "[ib][connection][private_data]") {
     host local;
     asked a(local);
     const std::string data(GENERATE(0U, 1U, 148U), 'r');
@@ -220,7 +219,7 @@ TEST_CASE_METHOD(fixture, "a reject carries up to 148 bytes, of which the peer s
     SECTION("rejected") {
         a.server.id.reject(bytes(data));
         const cm_event rejected = get(a.channel, cm_event_type::rejected);
-        CHECK(rejected.code() == rejected_by_program);
+        CHECK(rejected.code() == rejected_by_program());
         CHECK(rejected.private_data().size() == 148);
         CHECK(unpadded(rejected.private_data()) == data);
     }
@@ -233,7 +232,8 @@ TEST_CASE_METHOD(fixture, "a reject carries up to 148 bytes, of which the peer s
 // ---------------------------------------------------------------------------------------------------------------
 // Refusals.
 
-TEST_CASE_METHOD(fixture, "nobody listens: rejected, reason 8, which equals connection_refused", "[connection][asan]") {
+TEST_CASE_METHOD(fixture, "nobody listens: rejected, reason 8, which equals connection_refused",
+                 "[ib][connection][asan]") {
     host local;
     rdmaxx::event_channel channel;
     rdmaxx::address nobody;
@@ -270,10 +270,10 @@ TEST_CASE_METHOD(fixture, "a request dropped untaken, or taken and dropped unans
     }
     const rdmaxx::cm_event_snapshot refused = next(channel);
     CHECK(refused.type() == cm_event_type::rejected);
-    CHECK(refused.code() == rejected_by_program);
+    CHECK(refused.code() == rejected_by_program());
 }
 
-TEST_CASE_METHOD(fixture, "requests beyond the backlog are dropped, not rejected, and come again", "[connection]") {
+TEST_CASE_METHOD(fixture, "requests beyond the backlog are dropped, not rejected, and come again", "[ib][connection]") {
     host local(ipv4(), 2);
     rdmaxx::event_channel channel;
     std::vector<end> clients;
@@ -287,7 +287,7 @@ TEST_CASE_METHOD(fixture, "requests beyond the backlog are dropped, not rejected
         ++delivered;
     CHECK(delivered == 2);
     for (int i = 0; i < delivered; ++i)
-        CHECK(next(channel).code() == rejected_by_program);
+        CHECK(next(channel).code() == rejected_by_program());
     // The kernel leaves the others without an answer, so that theirs asks again: after about six seconds.
     CHECK_FALSE(channel.get_cm_event_for(50ms));
     CHECK(next(local.channel).type() == cm_event_type::connect_request);
@@ -296,7 +296,7 @@ TEST_CASE_METHOD(fixture, "requests beyond the backlog are dropped, not rejected
 // ---------------------------------------------------------------------------------------------------------------
 // Ends.
 
-TEST_CASE_METHOD(fixture, "disconnect twice is fine, and this side's event comes when both did", "[connection]") {
+TEST_CASE_METHOD(fixture, "disconnect twice is fine, and this side's event comes when both did", "[ib][connection]") {
     connection c;
     c.client.id.disconnect();
     c.client.id.disconnect();
@@ -329,7 +329,7 @@ TEST_CASE_METHOD(fixture, "disconnecting a listener, or before connect, is EINVA
     CHECK(next(a.channel).type() == cm_event_type::established);
 }
 
-TEST_CASE_METHOD(fixture, "disconnect before the peer has answered undoes the connection", "[connection]") {
+TEST_CASE_METHOD(fixture, "disconnect before the peer has answered undoes the connection", "[ib][connection]") {
     host local;
     asked a(local);
     a.client.id.disconnect(); // the kernel has nothing to end yet, but the queue pair is in the error state
@@ -342,7 +342,7 @@ TEST_CASE_METHOD(fixture, "disconnect before the peer has answered undoes the co
 }
 
 TEST_CASE_METHOD(fixture, "a client that goes at any time leaves the server with an event that says so",
-                 "[connection][asan]") {
+                 "[ib][connection][asan]") {
     host local;
     for (int round = 0; round < 20; ++round) {
         rdmaxx::event_channel channel;
@@ -471,7 +471,7 @@ TEST_CASE_METHOD(fixture, "create_qp on a PD of one's own gives the id's PD back
     CHECK(id.qp().pd() == librarys);
 }
 
-TEST_CASE_METHOD(fixture, "127.0.0.1 leads to a device and no further: ENODEV for the route", "[connection]") {
+TEST_CASE_METHOD(fixture, "127.0.0.1 leads to a device and no further: ENODEV for the route", "[ib][connection]") {
     rdmaxx::event_channel channel;
     const rdmaxx::cm_id listener(channel);
     listener.bind_addr(rdmaxx::address("127.0.0.1", 0)); // an address that no device has is none of its own
@@ -489,7 +489,7 @@ TEST_CASE_METHOD(fixture, "127.0.0.1 leads to a device and no further: ENODEV fo
 }
 
 TEST_CASE_METHOD(fixture, "a neighbour that changes makes an established id unreachable, and does not end it",
-                 "[connection]") {
+                 "[ib][connection]") {
     if (!in_vm()) {
         WARN("skipped: changes the machine's neighbours");
         return;

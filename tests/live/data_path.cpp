@@ -65,7 +65,7 @@ TEST_CASE_METHOD(fixture, "rdma_write lands in the peer's memory without a compl
     CHECK(c.server.cq.poll(none).empty());
 }
 
-TEST_CASE_METHOD(fixture, "rdma_write_with_imm takes a posted receive, which carries the 32 bits", "[data]") {
+TEST_CASE_METHOD(fixture, "rdma_write_with_imm takes a posted receive, which carries the 32 bits", "[ib][data]") {
     connection c;
     c.server.qp.post_recv(recv_wr().wr_id(6));
     c.client.put("written");
@@ -89,7 +89,7 @@ TEST_CASE_METHOD(fixture, "rdma_read fetches the peer's memory", "[data][asan]")
     CHECK(done.byte_len().has_value());
 }
 
-TEST_CASE_METHOD(fixture, "atomic_cmp_and_swp swaps what is equal, and tells what was there", "[data]") {
+TEST_CASE_METHOD(fixture, "atomic_cmp_and_swp swaps what is equal, and tells what was there", "[ib][data]") {
     connection c;
     const auto value = [&]() {
         std::uint64_t result = 0;
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(fixture, "atomic_cmp_and_swp swaps what is equal, and tells wha
     CHECK(old() == 42);
 }
 
-TEST_CASE_METHOD(fixture, "atomic_fetch_and_add adds, and tells what was there", "[data]") {
+TEST_CASE_METHOD(fixture, "atomic_fetch_and_add adds, and tells what was there", "[ib][data]") {
     connection c;
     const std::uint64_t before = 1'000'000'000'000;
     std::memcpy(c.server.memory.data() + 8, &before, sizeof before);
@@ -131,7 +131,7 @@ TEST_CASE_METHOD(fixture, "atomic_fetch_and_add adds, and tells what was there",
     CHECK(after == before + 5);
 }
 
-TEST_CASE_METHOD(fixture, "send_with_imm carries 32 bits in host byte order", "[data]") {
+TEST_CASE_METHOD(fixture, "send_with_imm carries 32 bits in host byte order", "[ib][data]") {
     connection c;
     c.server.qp.post_recv(c.server.mr);
     c.client.qp.post_send(send_wr::send_with_imm(c.client.mr.sge(0, 3), 0xcafef00d));
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(fixture, "an SGE list gathers here and scatters there", "[data]
     CHECK(c.server.text(5, 2000) == "three");
 }
 
-TEST_CASE_METHOD(fixture, "more SGEs than were granted are EINVAL, for sends and receives", "[data]") {
+TEST_CASE_METHOD(fixture, "more SGEs than were granted are EINVAL, for sends and receives", "[ib][data]") {
     connection c;
     const ibv_qp_cap granted = c.client.qp.cap();
     const std::vector<rdmaxx::sge> sends(granted.max_send_sge + 1, c.client.mr.sge(0, 1));
@@ -209,7 +209,7 @@ TEST_CASE_METHOD(fixture, "a fenced send waits for the read before it", "[data]"
     CHECK(c.client.next_ok().wr_id() == 2);
 }
 
-TEST_CASE_METHOD(fixture, "request_notify(true) wakes for solicited sends only", "[data]") {
+TEST_CASE_METHOD(fixture, "request_notify(true) wakes for solicited sends only", "[ib][data]") {
     connection c;
     c.server.qp.post_recv(c.server.mr.sge(0, 8));
     c.server.qp.post_recv(c.server.mr.sge(8, 8));
@@ -256,7 +256,8 @@ TEST_CASE_METHOD(fixture, "a row of requests and a chain by next are posted in o
     CHECK(c.client.next_ok().wr_id() == 77);
 }
 
-TEST_CASE_METHOD(fixture, "a chain longer than the send queue is ENOMEM with the failed one's index", "[data][asan]") {
+TEST_CASE_METHOD(fixture, "a chain longer than the send queue is ENOMEM with the failed one's index",
+                 "[ib][data][asan]") {
     options how;
     how.depth = 4;
     connection c(how);
@@ -301,7 +302,7 @@ TEST_CASE_METHOD(fixture, "a chain longer than the send queue is ENOMEM with the
     CHECK(c.client.next_ok().wr_id() == 9);
 }
 
-TEST_CASE_METHOD(fixture, "a send queue that was full is usable when its signaled requests are polled", "[data]") {
+TEST_CASE_METHOD(fixture, "a send queue that was full is usable when its signaled requests are polled", "[ib][data]") {
     options how;
     how.depth = 4;
     connection c(how);
@@ -392,7 +393,7 @@ TEST_CASE_METHOD(fixture, "sends are kept and copied with their SGEs", "[data]")
     CHECK(c.server.text(8) == "keptkept");
 }
 
-TEST_CASE_METHOD(fixture, "what was granted is readable, and at least what was asked for", "[data]") {
+TEST_CASE_METHOD(fixture, "what was granted is readable, and at least what was asked for", "[ib][data]") {
     options how;
     how.depth = 20;
     how.sges = 3;
@@ -444,7 +445,7 @@ TEST_CASE_METHOD(fixture, "more than the device has is EINVAL, and nothing is le
     CHECK(ec == std::errc::invalid_argument); // it has one
 }
 
-TEST_CASE_METHOD(fixture, "a piece outside its memory region is ERANGE here, loc_prot_err unchecked", "[data]") {
+TEST_CASE_METHOD(fixture, "a piece outside its memory region is ERANGE here, loc_prot_err unchecked", "[ib][data]") {
     connection c;
     std::error_code ec;
     static_cast<void>(c.client.mr.sge(0, c.client.memory.size() + 1, ec));
@@ -453,11 +454,13 @@ TEST_CASE_METHOD(fixture, "a piece outside its memory region is ERANGE here, loc
     const std::byte* const last = c.client.memory.data() + c.client.memory.size() - 1;
     c.client.qp.post_send(send_wr::send(rdmaxx::sge::unchecked(last, 2, c.client.mr.lkey())).wr_id(4));
     const rdmaxx::wc failed = c.client.next(); // unsignaled, but it failed
-    CHECK(failed.status() == wc_status::loc_prot_err);
+    // rxe of Linux 6.12 moves the queue pair to the error state first, and then flushes the request like the others.
+    CHECK((failed.status() == wc_status::loc_prot_err || failed.status() == wc_status::wr_flush_err));
     CHECK(failed.wr_id() == 4);
 }
 
-TEST_CASE_METHOD(fixture, "a write with a wrong rkey completes with rem_access_err, and without an opcode", "[data]") {
+TEST_CASE_METHOD(fixture, "a write with a wrong rkey completes with rem_access_err, and without an opcode",
+                 "[ib][data]") {
     connection c;
     rdmaxx::remote_buffer wrong = c.server.mr.remote();
     wrong.rkey = rdmaxx::rkey{value(wrong.rkey) ^ 0xff00};
@@ -469,7 +472,7 @@ TEST_CASE_METHOD(fixture, "a write with a wrong rkey completes with rem_access_e
 }
 
 TEST_CASE_METHOD(fixture, "what is posted when the connection ends completes with wr_flush_err and nothing else",
-                 "[data][asan]") {
+                 "[ib][data][asan]") {
     connection c;
     for (std::uint64_t i = 0; i < 3; ++i)
         c.server.qp.post_recv(c.server.mr.sge(0, 8), i);
@@ -496,7 +499,7 @@ TEST_CASE_METHOD(fixture, "what is posted when the connection ends completes wit
     CHECK(c.server.qp.query().state() == rdmaxx::qp_state::err);
 }
 
-TEST_CASE_METHOD(fixture, "drain returns everything that was posted, sends and receives", "[data][asan]") {
+TEST_CASE_METHOD(fixture, "drain returns everything that was posted, sends and receives", "[ib][data][asan]") {
     connection c;
     for (std::uint64_t i = 0; i < 16; ++i)
         c.client.qp.post_recv(c.client.mr.sge(0, 8), i);
@@ -520,7 +523,7 @@ TEST_CASE_METHOD(fixture, "drain returns everything that was posted, sends and r
     c.client.qp.drain(soon, [](const rdmaxx::wc&) { FAIL_CHECK("nothing was posted"); });
 }
 
-TEST_CASE_METHOD(fixture, "drain gives up at its deadline with ETIMEDOUT, and can go on", "[data]") {
+TEST_CASE_METHOD(fixture, "drain gives up at its deadline with ETIMEDOUT, and can go on", "[ib][data]") {
     connection c;
     for (std::uint64_t i = 1; i <= 5; ++i)
         c.client.qp.post_recv(c.client.mr.sge(0, 8), i);
@@ -537,7 +540,8 @@ TEST_CASE_METHOD(fixture, "drain gives up at its deadline with ETIMEDOUT, and ca
     CHECK(flushed == 5);
 }
 
-TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: each request completes once", "[data]") {
+TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: each request completes once",
+                 "[ib][data]") {
     options how;
     how.depth = 64;
     connection c(how);
@@ -565,7 +569,7 @@ TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: e
     CHECK(completed == posted);
 }
 
-TEST_CASE_METHOD(fixture, "the default parameters wait for a receive that is posted late", "[data][rnr]") {
+TEST_CASE_METHOD(fixture, "the default parameters wait for a receive that is posted late", "[ib][data][rnr]") {
     connection c;
     c.client.put("late");
     c.client.qp.post_send(c.client.mr.sge(0, 4));
@@ -577,7 +581,7 @@ TEST_CASE_METHOD(fixture, "the default parameters wait for a receive that is pos
 }
 
 TEST_CASE_METHOD(fixture, "rnr_retry_count 0 is rnr_retry_exc_err at the peer's first send without a receive",
-                 "[data][rnr]") {
+                 "[ib][data][rnr]") {
     // It is what one side demands of the other: that of connect limits the server, that of accept the client.
     options how;
     const bool by_connect = GENERATE(true, false);
@@ -591,7 +595,7 @@ TEST_CASE_METHOD(fixture, "rnr_retry_count 0 is rnr_retry_exc_err at the peer's 
     CHECK(other.qp.query().attr.rnr_retry == 7);
 }
 
-TEST_CASE_METHOD(fixture, "retry_count of connect is both sides', that of accept nobody's", "[data]") {
+TEST_CASE_METHOD(fixture, "retry_count of connect is both sides', that of accept nobody's", "[ib][data]") {
     options how;
     how.connect.retry_count = 3;
     how.accept.retry_count = 2;

@@ -58,7 +58,7 @@ struct datagram_host {
 } // namespace
 
 TEST_CASE_METHOD(fixture, "a datagram finds its way by what established says, and back by what it brought",
-                 "[datagram][asan]") {
+                 "[ib][datagram][asan]") {
     datagram_host local;
     rdmaxx::event_channel channel;
     datagram_end client(resolved_datagram(channel, local.listener.local_address()), local.device.domain);
@@ -101,7 +101,7 @@ TEST_CASE_METHOD(fixture, "a datagram finds its way by what established says, an
 }
 
 TEST_CASE_METHOD(fixture, "a datagram service that nobody offers is unreachable 1, one that says no unreachable 2",
-                 "[datagram]") {
+                 "[ib][datagram]") {
     datagram_host local;
     rdmaxx::event_channel channel;
     const bool offered = GENERATE(false, true);
@@ -116,7 +116,7 @@ TEST_CASE_METHOD(fixture, "a datagram service that nobody offers is unreachable 
     CHECK(answer.code() == std::errc::connection_refused);
 }
 
-TEST_CASE_METHOD(fixture, "private data above a datagram's limits is EINVAL", "[datagram]") {
+TEST_CASE_METHOD(fixture, "private data above a datagram's limits is EINVAL", "[ib][datagram]") {
     datagram_host local;
     rdmaxx::event_channel channel;
     datagram_end client(resolved_datagram(channel, local.listener.local_address()), local.device.domain);
@@ -154,7 +154,7 @@ struct member {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "what is sent to a group arrives at a member", "[multicast][asan]") {
+TEST_CASE_METHOD(fixture, "what is sent to a group arrives at a member", "[ib][multicast][asan]") {
     member a;
     int mine = 0;
     const rdmaxx::multicast_membership membership = a.self.id.join_multicast(group, &mine);
@@ -183,7 +183,7 @@ TEST_CASE_METHOD(fixture, "what is sent to a group arrives at a member", "[multi
     CHECK(text(std::span(a.self.memory).subspan(header, 6)) == "to all");
 }
 
-TEST_CASE_METHOD(fixture, "leaving a group waits for its events, and a held one is reported", "[multicast][hang]") {
+TEST_CASE_METHOD(fixture, "leaving a group waits for its events, and a held one is reported", "[ib][multicast][hang]") {
     member a;
     rdmaxx::multicast_membership membership = a.self.id.join_multicast(group);
     cm_event joined = get(a.channel, cm_event_type::multicast_join);
@@ -203,7 +203,7 @@ TEST_CASE_METHOD(fixture, "leaving a group waits for its events, and a held one 
     a.self.id = rdmaxx::cm_id();
 }
 
-TEST_CASE_METHOD(fixture, "joining before a device is bound, or what is no group, is an error", "[multicast]") {
+TEST_CASE_METHOD(fixture, "joining before a device is bound, or what is no group, is an error", "[ib][multicast]") {
     rdmaxx::event_channel channel;
     rdmaxx::cm_id id(channel, rdmaxx::port_space::udp);
     std::error_code ec;

@@ -16,7 +16,7 @@
 using namespace live;
 using rdmaxx::cm_event_type;
 
-TEST_CASE_METHOD(fixture, "an address in use is EADDRINUSE, one of another machine ENODEV", "[errors]") {
+TEST_CASE_METHOD(fixture, "an address in use is EADDRINUSE, one of another machine ENODEV", "[ib][errors]") {
     rdmaxx::event_channel channel;
     const rdmaxx::cm_id first(channel);
     first.bind_addr(ipv4());
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(fixture, "an address that nobody answers for is addr_error ETIM
     CHECK(ec == std::errc::timed_out);
 }
 
-TEST_CASE_METHOD(fixture, "events of failures are dropped like all others", "[errors][asan]") {
+TEST_CASE_METHOD(fixture, "events of failures are dropped like all others", "[ib][errors][asan]") {
     host local;
     rdmaxx::event_channel channel;
     for (int i = 0; i < 3; ++i) {
@@ -215,7 +215,7 @@ const role server_that_is_killed("server_that_is_killed", []() {
 } // namespace
 
 TEST_CASE_METHOD(fixture, "a peer that is killed in mid-transfer: disconnected, and what is posted fails",
-                 "[errors][asan]") {
+                 "[ib][errors][asan]") {
     process peer(server_that_is_killed);
     const auto port = static_cast<std::uint16_t>(std::stoi(peer.line()));
     rdmaxx::event_channel channel;

@@ -151,6 +151,9 @@ public:
 /// The next event's type and what it failed with.
 [[nodiscard]] rdmaxx::cm_event_snapshot next(rdmaxx::event_channel& channel);
 
+/// What a client is told that the peer's program did not accept: InfiniBand's reason 28, or iWARP's ECONNRESET.
+[[nodiscard]] std::error_code rejected_by_program();
+
 /// An id whose address and route are resolved.
 [[nodiscard]] rdmaxx::cm_id resolved(rdmaxx::event_channel& channel, const rdmaxx::address& peer);
 

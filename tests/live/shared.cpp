@@ -47,7 +47,7 @@ struct shared_receives {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "two connections take their receives from one queue", "[srq][asan]") {
+TEST_CASE_METHOD(fixture, "two connections take their receives from one queue", "[ib][srq][asan]") {
     shared_receives s;
     CHECK(s.queue.query().max_wr >= 8);
     CHECK(s.servers[0].qp().srq() == s.queue);
@@ -65,7 +65,7 @@ TEST_CASE_METHOD(fixture, "two connections take their receives from one queue", 
 }
 
 TEST_CASE_METHOD(fixture, "a shared queue that is full is ENOMEM with the index, and outlives its owner",
-                 "[srq][asan]") {
+                 "[ib][srq][asan]") {
     shared_receives s;
     std::vector<rdmaxx::recv_wr> chain(s.queue.query().max_wr + 4);
     std::error_code ec;
@@ -78,7 +78,7 @@ TEST_CASE_METHOD(fixture, "a shared queue that is full is ENOMEM with the index,
     CHECK(s.next().imm_data() == 10U);
 }
 
-TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its sends", "[srq]") {
+TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its sends", "[ib][srq]") {
     shared_receives s;
     s.queue.post_recv(rdmaxx::recv_wr().wr_id(1));
     s.servers[0].qp().post_send(send_wr::send_with_imm(std::span<const rdmaxx::sge>(), 1).wr_id(7)); // no receive there
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its send
 // ---------------------------------------------------------------------------------------------------------------
 // Asynchronous events.
 
-TEST_CASE_METHOD(fixture, "a limit above what is posted raises nothing until a receive is taken", "[async][asan]") {
+TEST_CASE_METHOD(fixture, "a limit above what is posted raises nothing until a receive is taken", "[ib][async][asan]") {
     const rdmaxx::device_list devices;
     rdmaxx::context device(devices.front());
     const rdmaxx::pd domain(device);
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(fixture, "a limit above what is posted raises nothing until a r
     CHECK(queue.query().srq_limit == 5);
 }
 
-TEST_CASE_METHOD(fixture, "a limit that is reached arrives at the context of the queue", "[async][asan]") {
+TEST_CASE_METHOD(fixture, "a limit that is reached arrives at the context of the queue", "[ib][async][asan]") {
     host local;
     rdmaxx::srq queue(local.domain, {.max_wr = 8});
     rdmaxx::cq cq(local.device, 32);
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(fixture, "synchronous ids connect, talk and disconnect, each ca
     CHECK(failure == "");
 }
 
-TEST_CASE_METHOD(fixture, "a synchronous call fails with its event's reason: rejected 8, timed out", "[sync]") {
+TEST_CASE_METHOD(fixture, "a synchronous call fails with its event's reason: rejected 8, timed out", "[ib][sync]") {
     rdmaxx::sync_id id;
     id.resolve_addr(ipv4(1), 2s);
     id.resolve_route(2s);
