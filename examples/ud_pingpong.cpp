@@ -1,0 +1,328 @@
+// Datagrams to and fro: the peers tell each other their queue pairs over TCP, and name the peer's in each request. A
+// datagram that is lost ends the game: nobody sends it again. Speaks to ibv_ud_pingpong of rdma-core, in both roles, and takes its options:
+//
+//     ud_pingpong [options]          server
+//     ud_pingpong [options] host     client
+//
+// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other way),
+// says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
+#include <rdmaxx/verbs.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <getopt.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using rdmaxx::qp_attr;
+using rdmaxx::qp_state;
+
+namespace {
+
+struct options {
+    const char* host = nullptr; // none: server
+    const char* port = "18515";
+    const char* device = nullptr; // none: the first
+    std::uint8_t ib_port = 1;
+    std::uint32_t size = 2048; // at most the port's MTU
+    std::uint32_t rx_depth = 500;
+    std::uint32_t iters = 1000;
+    std::uint8_t sl = 0;
+    int gid_index = -1; // of RoCE: the first that routes
+    bool events = false;
+    bool check = false;
+};
+
+[[noreturn]] void usage(const char* name) {
+    std::fprintf(stderr,
+                 "%s [options] [host]      without a host: a server\n"
+                 "  -p port (18515)  -d device (first)  -i port of it (1)  -g GID index  -l service level (0)\n"
+                 "  -s size (2048)   -r receives (500)  -n exchanges (1000)\n"
+                 "  -e sleep for completion events      -c check what arrives\n",
+                 name);
+    std::exit(1);
+}
+
+options parse(int argc, char** argv) {
+    options o;
+    const auto number = [&](long least, long most) {
+        char* end = nullptr;
+        const long value = std::strtol(optarg, &end, 0);
+        if (end == optarg || *end != '\0' || value < least || value > most)
+            usage(argv[0]);
+        return value;
+    };
+    for (int c = 0; (c = ::getopt(argc, argv, "p:d:i:s:r:n:l:g:ec")) != -1;)
+        switch (c) {
+        case 'p': o.port = optarg; break;
+        case 'd': o.device = optarg; break;
+        case 'i': o.ib_port = static_cast<std::uint8_t>(number(1, 255)); break;
+        case 's': o.size = static_cast<std::uint32_t>(number(1, 1 << 30)); break;
+        case 'r': o.rx_depth = static_cast<std::uint32_t>(number(1, 1 << 20)); break;
+        case 'n': o.iters = static_cast<std::uint32_t>(number(1, 1 << 30)); break;
+        case 'l': o.sl = static_cast<std::uint8_t>(number(0, 15)); break;
+        case 'g': o.gid_index = static_cast<int>(number(0, 255)); break;
+        case 'e': o.events = true; break;
+        case 'c': o.check = true; break;
+        default: usage(argv[0]);
+        }
+    if (optind < argc)
+        o.host = argv[optind++];
+    if (optind < argc)
+        usage(argv[0]);
+    return o;
+}
+
+// ---- What the peers tell each other, in the text that the C program uses.
+
+struct destination {
+    static constexpr std::size_t wire_size = sizeof "0000:000000:000000:00000000000000000000000000000000";
+
+    unsigned lid = 0;
+    unsigned qpn = 0;
+    unsigned psn = 0;
+    ibv_gid gid{};
+
+    std::array<char, wire_size> to_wire() const {
+        std::array<char, wire_size> text{};
+        int at = std::snprintf(text.data(), text.size(), "%04x:%06x:%06x:", lid, qpn, psn);
+        for (const std::uint8_t byte : gid.raw)
+            at += std::snprintf(text.data() + at, text.size() - static_cast<std::size_t>(at), "%02x", byte);
+        return text;
+    }
+    static destination from_wire(const std::array<char, wire_size>& text) {
+        destination d;
+        int at = 0;
+        if (text.back() != '\0' || std::sscanf(text.data(), "%x:%x:%x:%n", &d.lid, &d.qpn, &d.psn, &at) != 3)
+            throw std::runtime_error("the peer's address is none");
+        for (std::size_t i = 0; i < sizeof d.gid.raw; ++i) {
+            unsigned byte = 0;
+            std::sscanf(text.data() + at + 2 * i, "%2x", &byte);
+            d.gid.raw[i] = static_cast<std::uint8_t>(byte);
+        }
+        return d;
+    }
+    void print(const char* whose) const {
+        std::printf("  %s address: LID 0x%04x, QPN 0x%06x, PSN 0x%06x, GID %s\n", whose, lid, qpn, psn,
+                    rdmaxx::gid(gid).to_string().c_str());
+    }
+};
+
+class tcp {
+public:
+    explicit tcp(const options& o) {
+        addrinfo hints{};
+        hints.ai_socktype = SOCK_STREAM;
+        hints.ai_flags = o.host == nullptr ? AI_PASSIVE : 0;
+        addrinfo* found = nullptr;
+        if (const int error = ::getaddrinfo(o.host, o.port, &hints, &found))
+            throw std::runtime_error(::gai_strerror(error));
+        for (const addrinfo* at = found; at != nullptr && fd_ < 0; at = at->ai_next)
+            o.host != nullptr ? connect(*at) : accept(*at);
+        ::freeaddrinfo(found);
+        if (fd_ < 0)
+            throw std::system_error(errno, std::system_category(), o.host != nullptr ? "connect" : "listen");
+    }
+    tcp(const tcp&) = delete;
+    tcp& operator=(const tcp&) = delete;
+    ~tcp() { ::close(fd_); }
+
+    void send(const void* data, std::size_t size) const {
+        if (::send(fd_, data, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size))
+            throw std::runtime_error("the peer is gone");
+    }
+    void receive(void* data, std::size_t size) const {
+        if (::recv(fd_, data, size, MSG_WAITALL) != static_cast<ssize_t>(size))
+            throw std::runtime_error("the peer is gone");
+    }
+
+private:
+    void connect(const addrinfo& at) {
+        fd_ = ::socket(at.ai_family, at.ai_socktype, at.ai_protocol);
+        if (fd_ >= 0 && ::connect(fd_, at.ai_addr, at.ai_addrlen) != 0)
+            ::close(std::exchange(fd_, -1));
+    }
+    void accept(const addrinfo& at) {
+        const int listener = ::socket(at.ai_family, at.ai_socktype, at.ai_protocol);
+        const int on = 1;
+        ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (::bind(listener, at.ai_addr, at.ai_addrlen) == 0 && ::listen(listener, 1) == 0)
+            fd_ = ::accept(listener, nullptr, nullptr);
+        ::close(listener);
+    }
+
+    int fd_ = -1;
+};
+
+// ---- The queue pair
+
+rdmaxx::context open_device(const options& o) {
+    const rdmaxx::device_list devices;
+    const rdmaxx::device_ref device = o.device != nullptr ? devices.find(o.device)
+                                      : devices.empty()   ? rdmaxx::device_ref()
+                                                          : devices.front();
+    if (!device)
+        throw std::runtime_error("there is no such RDMA device");
+    return rdmaxx::context(device);
+}
+
+/// RoCE: the row of the GID table that is asked for, or the first one of RoCE v2 that is not link-local.
+std::optional<rdmaxx::gid_entry> find_gid(const rdmaxx::context& device, const options& o) {
+    std::optional<rdmaxx::gid_entry> found;
+    for (const rdmaxx::gid_entry& row : device.query_gid_table()) {
+        if (row.port_num() != o.ib_port)
+            continue;
+        if (o.gid_index >= 0 ? row.index() == static_cast<unsigned>(o.gid_index)
+                             : row.type() == rdmaxx::gid_type::roce_v2 && row.gid().raw().raw[0] != 0xfe)
+            return row;
+        if (o.gid_index < 0 && !found)
+            found = row;
+    }
+    if (o.gid_index >= 0)
+        throw std::runtime_error("the port has no such GID");
+    return found;
+}
+
+/// Where datagrams to the peer go.
+rdmaxx::ah address_of(const destination& peer, const rdmaxx::pd& pd, const options& o, unsigned gid_index) {
+    ibv_ah_attr path{};
+    path.dlid = static_cast<std::uint16_t>(peer.lid);
+    path.sl = o.sl;
+    path.port_num = o.ib_port;
+    if (const rdmaxx::gid gid(peer.gid); gid) {
+        path.is_global = 1;
+        path.grh.hop_limit = 64;
+        path.grh.dgid = peer.gid;
+        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
+    }
+    return rdmaxx::ah(pd, path);
+}
+
+enum : std::uint64_t { receive_id = 1, send_id = 2 };
+constexpr std::uint32_t qkey = 0x11111111; // of both peers
+constexpr std::size_t page = 4096;         // whose first byte is checked, and 0
+
+} // namespace
+
+int main(int argc, char** argv) try {
+    const options o = parse(argc, argv);
+    const rdmaxx::context device = open_device(o);
+    const rdmaxx::port_attr port = device.query_port(o.ib_port);
+    const rdmaxx::pd pd(device);
+
+    // Every receive starts with a routing header; the payload behind it is also what is sent.
+    const rdmaxx::registered_buffer buffer(pd, rdmaxx::datagram::room_for(o.size));
+    const std::span<std::byte> payload = buffer.bytes().subspan(rdmaxx::datagram::grh_size);
+    std::memset(payload.data(), 0x7b, payload.size());
+    if (o.check && o.host != nullptr)
+        for (std::size_t at = 0; at < o.size; at += page)
+            payload[at] = std::byte{0};
+    const rdmaxx::sge whole = buffer.sge();
+    const rdmaxx::sge message = buffer.sge(rdmaxx::datagram::grh_size, o.size);
+
+    rdmaxx::comp_channel channel(device);
+    const rdmaxx::cq cq(device, static_cast<int>(o.rx_depth + 1), channel);
+    const rdmaxx::qp_init_attr attr = rdmaxx::qp_init_attr(cq, o.rx_depth).type(rdmaxx::qp_type::ud).max_send_wr(1);
+    const rdmaxx::qp qp(pd, attr);
+    qp.modify(qp_attr(qp_state::init).pkey_index(0).port_num(o.ib_port).qkey(qkey));
+
+    std::uint32_t receives = 0;
+    const auto post_receives = [&] {
+        for (; receives < o.rx_depth; ++receives)
+            qp.post_recv(whole, receive_id);
+    };
+    post_receives(); // before the peer knows where to send
+
+    destination mine;
+    unsigned gid_index = 0;
+    mine.lid = port.lid;
+    mine.qpn = qp.qp_num();
+    mine.psn = std::random_device()() & 0xffffff;
+    if (port.is_ethernet() || o.gid_index >= 0)
+        if (const auto row = find_gid(device, o)) {
+            mine.gid = row->gid().raw();
+            gid_index = row->index();
+        }
+    mine.print("local ");
+
+    destination peer;
+    {
+        const tcp connection(o);
+        std::array<char, destination::wire_size> text{};
+        const auto tell = mine.to_wire();
+        std::array<char, sizeof "done"> done{"done"};
+        if (o.host != nullptr) {
+            connection.send(tell.data(), tell.size());
+            connection.receive(text.data(), text.size());
+            connection.send(done.data(), done.size());
+        }
+        if (o.host == nullptr)
+            connection.receive(text.data(), text.size());
+        peer = destination::from_wire(text);
+        qp.modify(qp_attr(qp_state::rtr));
+        qp.modify(qp_attr(qp_state::rts).sq_psn(mine.psn));
+        if (o.host == nullptr) { // ready to receive before the client may send
+            connection.send(tell.data(), tell.size());
+            connection.receive(done.data(), done.size());
+        }
+    }
+    peer.print("remote");
+    const rdmaxx::ah to_peer = address_of(peer, pd, o, gid_index);
+    const auto post_send = [&] {
+        qp.post_send(rdmaxx::send_wr::send(message).to(to_peer, peer.qpn, qkey).wr_id(send_id).signaled());
+    };
+
+    // The client begins. Each answers when its last message has left and the peer's has come.
+    const auto start = std::chrono::steady_clock::now();
+    std::uint64_t pending = receive_id;
+    if (o.host != nullptr) {
+        post_send();
+        pending |= send_id;
+    }
+    std::uint32_t received = 0;
+    std::uint32_t sent = 0;
+    while (received < o.iters || sent < o.iters) {
+        std::array<rdmaxx::wc, 2> room;
+        for (const rdmaxx::wc& completion : o.events ? channel.wait(cq, room) : cq.poll(room)) {
+            if (!completion.ok())
+                throw std::runtime_error(std::string("a request failed: ") + to_string(completion.status()));
+            if (completion.wr_id() == send_id) {
+                ++sent;
+            } else {
+                ++received;
+                if (--receives <= 1)
+                    post_receives();
+            }
+            pending &= ~completion.wr_id();
+            if (pending == 0 && sent < o.iters) {
+                post_send();
+                pending = send_id | receive_id;
+            }
+        }
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    const double bytes = 2.0 * o.size * o.iters;
+    std::printf("%.0f bytes in %.2f seconds = %.2f Mbit/sec\n", bytes, took.count(), bytes * 8 / took.count() / 1e6);
+    std::printf("%u iters in %.2f seconds = %.2f usec/iter\n", o.iters, took.count(), took.count() / o.iters * 1e6);
+
+    if (o.check && o.host == nullptr)
+        for (std::size_t at = 0; at < o.size; at += page)
+            if (payload[at] != std::byte{0})
+                throw std::runtime_error("wrong data in page " + std::to_string(at / page));
+} catch (const rdmaxx::error& e) {
+    return std::fprintf(stderr, "ud_pingpong: %s\n%s\n", e.what(), rdmaxx::diagnose(e).c_str()), 1;
+} catch (const std::exception& e) {
+    return std::fprintf(stderr, "ud_pingpong: %s\n", e.what()), 1;
+}
