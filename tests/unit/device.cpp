@@ -283,6 +283,9 @@ TEST_CASE_METHOD(unit::test, "mtu and rate: conversions", "[device]") {
 
 TEST_CASE_METHOD(unit::test, "fork: status and init", "[device]") {
     CHECK(is_fork_initialized() == fork_status::unneeded);
+    static_assert(static_cast<int>(fork_status::disabled) == IBV_FORK_DISABLED);
+    static_assert(static_cast<int>(fork_status::enabled) == IBV_FORK_ENABLED);
+    static_assert(static_cast<int>(fork_status::unneeded) == IBV_FORK_UNNEEDED);
     CHECK(std::string(to_string(fork_status::unneeded)) == "unneeded");
     fork_init();
     fake::fail("ibv_fork_init", 1, EINVAL);

@@ -4,6 +4,7 @@
 
 #include <rdmaxx/detail/config.hpp>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -66,6 +67,40 @@ template <class Counter>
 concept has_comp_cntr = requires(Counter* counter) {
     ibv_destroy_comp_cntr(counter);
 };
+
+#if RDMAXX_HAS_LINUX_VERBS
+// What rdma-core 33 lacks, which is older than what is supported: the headers compile there all the same.
+template <class Dm>
+concept has_dm_import = requires(Dm* dm) {
+    ibv_unimport_dm(dm);
+};
+template <class Pd>
+concept has_dmabuf_mr = requires(Pd* pd) {
+    ibv_reg_dmabuf_mr(pd, 0U, 0U, 0U, 0, 0);
+};
+
+template <class Dm>
+void unimport_dm(Dm* dm) noexcept {
+    if constexpr (has_dm_import<Dm>)
+        ibv_unimport_dm(dm);
+}
+template <class Context>
+[[nodiscard]] ibv_dm* import_dm(Context* device, std::uint32_t handle) noexcept {
+    if constexpr (has_dm_import<ibv_dm>)
+        return ibv_import_dm(device, handle);
+    errno = EOPNOTSUPP;
+    return nullptr;
+}
+template <class Pd>
+[[nodiscard]] ibv_mr* reg_dmabuf_mr(Pd* domain, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                                    int flags) noexcept {
+    if constexpr (has_dmabuf_mr<Pd>)
+        return ibv_reg_dmabuf_mr(domain, offset, length, iova, fd, flags);
+    errno = EOPNOTSUPP;
+    return nullptr;
+}
+extern "C" int is_fork_initialized() noexcept __asm__("ibv_is_fork_initialized");
+#endif
 
 } // namespace rdmaxx::inline v0::detail
 

@@ -29,7 +29,7 @@ struct dm_traits {
     static status destroy(block& b) noexcept {
         if (!b.imported)
             return check_number("ibv_free_dm", ::ibv_free_dm(b.raw));
-        ::ibv_unimport_dm(b.raw);
+        unimport_dm(b.raw);
         return {};
     }
 };
@@ -170,7 +170,8 @@ private:
         if (!device)
             return {"ibv_import_dm", EINVAL, "empty context"};
         const detail::status result = make(
-            "ibv_import_dm", [&]() noexcept { return ::ibv_import_dm(device.native_handle(), handle); }, device.pin());
+            "ibv_import_dm", [&]() noexcept { return detail::import_dm(device.native_handle(), handle); },
+            device.pin());
         if (!result.failed())
             detail::passkey::block(*this)->imported = true;
         return result;

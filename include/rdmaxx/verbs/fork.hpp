@@ -23,9 +23,9 @@ inline void fork_init(std::error_code& ec) noexcept {
 #if RDMAXX_HAS_LINUX_VERBS
 /// enum ibv_fork_status.
 enum class fork_status : int {
-    disabled = IBV_FORK_DISABLED, ///< a child, and the parent's pages after it, may see wrong data: call fork_init
-    enabled = IBV_FORK_ENABLED,   ///< fork_init was called
-    unneeded = IBV_FORK_UNNEEDED, ///< the kernel copies registered pages when a process forks
+    disabled = 0, ///< a child, and the parent's pages after it, may see wrong data: call fork_init
+    enabled = 1,  ///< fork_init was called
+    unneeded = 2, ///< the kernel copies registered pages when a process forks
 };
 
 [[nodiscard]] constexpr const char* to_string(fork_status status) noexcept {
@@ -39,7 +39,7 @@ enum class fork_status : int {
 
 /// Whether a program with registered memory may fork. System calls. C call: ibv_is_fork_initialized(3).
 [[nodiscard]] inline fork_status is_fork_initialized() noexcept {
-    return static_cast<fork_status>(::ibv_is_fork_initialized());
+    return static_cast<fork_status>(detail::is_fork_initialized());
 }
 #endif
 

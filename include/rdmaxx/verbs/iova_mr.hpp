@@ -340,8 +340,8 @@ private:
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::uint64_t offset, std::size_t length,
                                       std::uint64_t iova, int fd, access flags) noexcept {
         return init_by("ibv_reg_dmabuf_mr", domain, iova, flags, [&]() noexcept {
-            return ::ibv_reg_dmabuf_mr(domain.native_handle(), offset, length, iova, fd,
-                                       static_cast<int>(detail::bits(flags)));
+            return detail::reg_dmabuf_mr(domain.native_handle(), offset, length, iova, fd,
+                                         static_cast<int>(detail::bits(flags)));
         });
     }
 
