@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""The table C call -> rdmaxx: complete, true, and the README's.
+"""The tables C call -> rdmaxx: complete, true, and the README's.
 
-Fails when the installed headers declare a function that c_calls.tsv lacks, when an entry names a test that no source of
-tests/live has (or, with --proof, names none), or when README.md's table is another one. `check.py ROOT INCLUDEDIR`; with --write it makes README.md's
-table instead of comparing it.
+Fails when the installed headers declare a function that the tables lack, when an entry names no test that proves it or
+one that does not run, or when a table of README.md is another one. With --write it makes README.md's tables instead.
 """
 
 import argparse
@@ -11,12 +10,37 @@ import pathlib
 import re
 import sys
 
-HEADERS = ["rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h"]
-BEGIN = "<!-- C calls of librdmacm: made by tests/api/check.py -->\n"
 END = "<!-- end -->\n"
+LITERAL = r'"(?:[^"\\]|\\.)*"'
+# Its name, in one piece or several, and its tags.
+TEST_CASE = re.compile(rf"\bTEST_CASE(?:_METHOD)?\(\s*(?:[\w:]+,\s*)?({LITERAL}(?:\s+{LITERAL})*)"
+                       rf"(?:\s*,\s*({LITERAL}))?")
 
 
-def declared(header):
+class Library:
+    def __init__(self, name, table, headers, prefix, proofs, proven=True):
+        self.name = name
+        self.table = table
+        self.headers = headers
+        self.function = re.compile(rf"\b({prefix}[a-z_0-9]+)\s*\([^;()]*\)\s*;")
+        self.proven = proven  # false: some entries have no test yet
+        self.proofs = proofs  # folders of tests: on real verbs, and on the fake where no software device gets so far
+
+    @property
+    def begin(self):
+        return f"<!-- C calls of {self.name}: made by tests/api/check.py -->\n"
+
+
+LIBRARIES = [
+    Library("librdmacm", "c_calls.tsv", ["rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h"],
+            "(?:rdma_|repoll_|r)", ["live"], proven=False),
+    # Names with an underscore in front are what inline functions and macros stand for.
+    Library("libibverbs", "verbs_calls.tsv", ["infiniband/verbs.h"],
+            "(?:ibv_|verbs_|mbps_|mult_)", ["live", "unit"]),
+]
+
+
+def declared(header, function):
     """The functions that a C header declares or defines."""
     text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     text = re.sub(r"^\s*#.*?(?<!\\)$", "", text, flags=re.M | re.S)
@@ -24,7 +48,60 @@ def declared(header):
     # A body is of no interest, and calls other functions.
     while (shorter := re.sub(r"\{[^{}]*\}", ";", text)) != text:
         text = shorter
-    return set(re.findall(r"\b((?:rdma_|repoll_|r)[a-z_]+)\s*\([^;()]*\)\s*;", text))
+    return set(function.findall(text))
+
+
+def tests(folder):
+    """The names of the test cases in the sources that are built there, without those that run on demand only."""
+    built = (folder / "meson.build").read_text(encoding="utf-8")
+    names = set()
+    for source in folder.glob("*.cpp"):
+        if f"'{source.name}'" not in built:
+            continue
+        for case in TEST_CASE.finditer(source.read_text(encoding="utf-8")):
+            if not re.search(r"\[[.!]", case[2] or ""):
+                names.add("".join(part[1:-1] for part in re.findall(LITERAL, case[1])).replace('\\"', '"'))
+    return names
+
+
+def rows(path):
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+
+
+def check(library, root, include, readme):
+    """What is wrong, and the counts."""
+    table = rows(root / "tests/api" / library.table)
+    faults = []
+    known = {call for call, _, _ in table}
+    for name in library.headers:
+        functions = declared((include / name).read_text(encoding="utf-8"), library.function)
+        if len(functions) < 15:
+            faults.append(f"{name}: only {len(functions)} functions were found: the check does not read it any more")
+        faults += [f"{name} declares {function}, which is not in the table" for function in functions - known]
+
+    found = {folder: tests(root / "tests" / folder) for folder in library.proofs}
+    for folder, names in found.items():
+        if len(names) < 100:
+            faults.append(f"tests/{folder}: only {len(names)} tests were found: the check does not read them any more")
+    counts = dict.fromkeys(library.proofs, 0) | {"not needed": 0}
+    for call, here, test in table:
+        where = next((folder for folder in library.proofs if test in found[folder]), None)
+        if here.startswith("not needed"):
+            counts["not needed"] += 1
+        elif where is not None:
+            counts[where] += 1
+        elif test or library.proven:
+            faults.append(f'{call}: no test is called "{test}"' if test else f"{call}: no test proves it")
+    if shown(library, root) not in readme:
+        faults.append(f"README.md's table is not the one of tests/api/{library.table}: run tests/api/check.py --write .")
+    return faults, f"{library.name}: {len(known)} C calls, " + ", ".join(f"{n} {what}" for what, n in counts.items())
+
+
+def shown(library, root):
+    """As README.md has it."""
+    table = rows(root / "tests/api" / library.table)
+    lines = "".join(f"| `{call}` | {here} |\n" for call, here, _ in table)
+    return library.begin + "| C | rdmaxx |\n|---|---|\n" + lines + END
 
 
 def main():
@@ -32,36 +109,26 @@ def main():
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("include", type=pathlib.Path, nargs="?", default="/usr/include")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--proof", action="store_true")
     options = parser.parse_args()
 
-    table = [line.split("\t") for line in (options.root / "tests/api/c_calls.tsv").read_text().splitlines()
-             if line and not line.startswith("#")]
-    rows = "".join(f"| `{call}` | {here} |\n" for call, here, _ in table)
-    made = BEGIN + "| C | rdmaxx |\n|---|---|\n" + rows + END
-
-    readme = options.root / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    path = options.root / "README.md"
+    readme = path.read_text(encoding="utf-8")
     if options.write:
-        readme.write_text(text[:text.index(BEGIN)] + made + text[text.index(END) + len(END):], encoding="utf-8")
+        for library in LIBRARIES:
+            begin = readme.index(library.begin)
+            end = readme.index(END, begin) + len(END)
+            readme = readme[:begin] + shown(library, options.root) + readme[end:]
+        path.write_text(readme, encoding="utf-8")
         return 0
 
     faults = []
-    known = {call for call, _, _ in table}
-    for name in HEADERS:
-        functions = declared((options.include / name).read_text(encoding="utf-8"))
-        if len(functions) < 15:
-            faults.append(f"{name}: only {len(functions)} functions were found: the check does not read it any more")
-        faults += [f"{name} declares {function}, which is not in the table" for function in functions - known]
-
-    tests = "".join(path.read_text(encoding="utf-8") for path in (options.root / "tests/live").glob("*.cpp"))
-    faults += [f"{call}: no live test is called \"{test}\"" for call, here, test in table
-               if not here.startswith("not needed") and (f'"{test}"' not in tests if test else options.proof)]
-    if made not in text:
-        faults.append("README.md's table is not the one of tests/api/c_calls.tsv: run tests/api/check.py --write .")
+    for library in LIBRARIES:
+        found, summary = check(library, options.root, options.include, readme)
+        faults += found
+        print(summary)
     for fault in sorted(faults):
         print(fault)
-    print(f"{len(known)} C calls, {len(faults)} faults")
+    print(f"{len(faults)} faults")
     return 1 if faults else 0
 
 

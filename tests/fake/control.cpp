@@ -261,10 +261,11 @@ void drop_block(block b) {
 namespace {
 
 const char* kind_name(kind what) {
-    static constexpr const char* names[] = {"channel", "id",   "event",       "device",   "device_list", "context_list",
-                                            "context", "pd",   "mr",          "mw",       "dm",          "comp_channel",
-                                            "cq",      "qp",   "srq",         "ah",       "xrcd",        "wq",
-                                            "td",      "flow", "flow_action", "counters", "ind_table",   "addrinfo"};
+    static constexpr const char* names[] = {
+        "channel",  "id",        "event", "device", "device_list",  "context_list", "context",
+        "pd",       "mr",        "mw",    "dm",     "comp_channel", "cq",           "qp",
+        "srq",      "ah",        "xrcd",  "wq",     "td",           "flow",         "flow_action",
+        "counters", "ind_table", "dmah",  "buf",    "comp_cntr",    "addrinfo"};
     static_assert(std::size(names) == static_cast<std::size_t>(kind::count_));
     return names[static_cast<std::size_t>(what)];
 }

@@ -99,6 +99,9 @@ enum class kind {
     flow_action,
     counters,
     ind_table,
+    dmah,
+    buf,
+    comp_cntr,
     addrinfo,
     count_
 };
@@ -435,6 +438,23 @@ struct ind_table_object : object {
     ind_table_object() : object(type) {}
 };
 
+struct dmah_object : object {
+    static constexpr kind type = kind::dmah;
+    dmah_object() : object(type) {}
+};
+
+struct buf_object : object {
+    static constexpr kind type = kind::buf;
+    buf_object() : object(type) {}
+};
+
+struct comp_cntr_object : object {
+    static constexpr kind type = kind::comp_cntr;
+    comp_cntr_object() : object(type) {}
+    std::uint64_t value = 0;
+    std::uint64_t errors = 0;
+};
+
 struct addrinfo_object : object {
     static constexpr kind type = kind::addrinfo;
     addrinfo_object() : object(type) {}
@@ -711,6 +731,10 @@ std::string error_name(int error);
 std::uint32_t round_up(std::uint32_t n); // to a power of two
 
 // ---------------------------------------------------------------- across the parts
+
+// memory (in a section)
+mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access,
+                  std::vector<object*> more_parents = {});
 
 // devices
 void default_devices(state& s);

@@ -120,9 +120,11 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
         for (unsigned i = 0; i < attr->num_of_specs; ++i) {
             if (end - at < static_cast<std::ptrdiff_t>(sizeof(ibv_flow_spec::hdr)))
                 return EINVAL;
-            const auto& spec = *reinterpret_cast<const ibv_flow_spec*>(at);
-            if (spec.hdr.size == 0 || end - at < spec.hdr.size)
+            ibv_flow_spec spec = {}; // a copy: they lie packed
+            std::memcpy(&spec, at, sizeof spec.hdr);
+            if (spec.hdr.size < sizeof spec.hdr || spec.hdr.size > sizeof spec || end - at < spec.hdr.size)
                 return EINVAL;
+            std::memcpy(&spec, at, spec.hdr.size);
             char text[8];
             std::snprintf(text, sizeof text, ", %x", static_cast<unsigned>(load_enum(spec.hdr.type)));
             what += text;

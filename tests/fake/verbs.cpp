@@ -77,8 +77,10 @@ void new_keys(std::uint32_t& lkey, std::uint32_t& rkey) {
     rkey = (index << 9U) | 0x100U | 0x52U;
 }
 
+} // namespace
+
 mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access,
-                  std::vector<object*> more_parents = {}) {
+                  std::vector<object*> more_parents) {
     auto* domain = expect<pd_object>(call, "PD", pd);
     if (domain == nullptr)
         return nullptr;
@@ -98,6 +100,8 @@ mr_object* add_mr(const char* call, ibv_pd* pd, void* addr, std::size_t length, 
     o.access = access;
     return &o;
 }
+
+namespace {
 
 ibv_mr* reg_mr(const char* name, ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
     return make_call<ibv_mr>(name, pd, [&](c_call& call, ibv_mr*& made) {

@@ -389,6 +389,35 @@ TEST_CASE_METHOD(unit::test, "counters: count what they are told, and are read",
     CHECK(std::string(to_string(counter_description::bytes)) == "bytes");
 }
 
+TEST_CASE_METHOD(unit::test, "objects that C made are taken over, and given up", "[objects]") {
+    const opened with;
+    std::error_code ec;
+    ibv_counters_init_attr init{};
+    counters counted = counters::adopt(::ibv_create_counters(with.device.native_handle(), &init), with.device, ec);
+    CHECK(counted);
+    counted.close();
+    CHECK(fake::calls("ibv_destroy_counters") == 1);
+    flow_action action(with.device, {});
+    ibv_flow_action* raw_action = std::move(action).release();
+    CHECK(fake::calls("ibv_destroy_flow_action") == 0);
+    flow_action::adopt(raw_action, with.device, ec).close();
+    CHECK(fake::calls("ibv_destroy_flow_action") == 1);
+    const qp queue(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
+    flow rule(queue, flow_attr(1));
+    flow::adopt(std::move(rule).release(), ec).close();
+    CHECK(fake::calls("ibv_destroy_flow") == 1);
+    const wq receives(with.pd, with.cq);
+    const std::array<wq_ref, 1> one = {receives};
+    rwq_ind_table table(with.device, one);
+    rwq_ind_table::adopt(std::move(table).release(), with.device, ec).close();
+    CHECK(fake::calls("ibv_destroy_rwq_ind_table") == 1);
+    std::array<std::byte, 64> memory{};
+    iova_mr region = iova_mr::reg_mr_iova(with.pd, memory, 4096);
+    const iova_mr again = iova_mr::adopt(std::move(region).release(), 4096, 64, with.pd, ec);
+    CHECK(again.sge(4, 4).addr == 4100);
+    CHECK(!ec);
+}
+
 // ---------------------------------------------------------------- what else CQs and queue pairs do
 
 TEST_CASE_METHOD(unit::test, "cq: resize and moderation", "[objects]") {

@@ -1,6 +1,8 @@
 // Work completions: what may be read of one, and what may not.
 #include "test.hpp"
 
+#include <tuple>
+
 #include <cstring>
 
 #include <arpa/inet.h>
@@ -132,4 +134,27 @@ TEST_CASE_METHOD(unit::test, "wc: a default one is a success of nothing, and its
     CHECK(done.ok());
     done.raw().wr_id = 8;
     CHECK(done.wr_id() == 8);
+}
+
+TEST_CASE_METHOD(unit::test, "wc: operations on tagged receives are no receives", "[wc]") {
+    ibv_wc raw{};
+    raw.status = IBV_WC_SUCCESS;
+    for (const auto& [opcode, is_recv, name] : {std::tuple{IBV_WC_TM_ADD, false, "tm_add"},
+                                                {IBV_WC_TM_DEL, false, "tm_del"},
+                                                {IBV_WC_TM_SYNC, false, "tm_sync"},
+                                                {IBV_WC_TM_RECV, true, "tm_recv"},
+                                                {IBV_WC_TM_NO_TAG, true, "tm_no_tag"},
+                                                {IBV_WC_RECV, true, "recv"},
+                                                {IBV_WC_RECV_RDMA_WITH_IMM, true, "recv_rdma_with_imm"},
+                                                {IBV_WC_SEND, false, "send"}}) {
+        raw.opcode = opcode;
+        const wc completion(raw);
+        CHECK(completion.is_recv() == is_recv);
+        CHECK(completion.byte_len().has_value() == is_recv);
+        CHECK(std::string(to_string(*completion.opcode())) == name);
+    }
+    CHECK(std::string(to_string(static_cast<wc_status>(IBV_WC_TM_ERR))) == "tm_err");
+    CHECK(std::string(to_string(static_cast<wc_status>(IBV_WC_TM_RNDV_INCOMPLETE))) == "tm_rndv_incomplete");
+    static_assert(is_qpt_supported(1U << IBV_QPT_RAW_PACKET, qp_type::raw_packet));
+    static_assert(!is_qpt_supported(1U << IBV_QPT_RAW_PACKET, qp_type::ud));
 }

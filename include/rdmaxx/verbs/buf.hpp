@@ -63,6 +63,22 @@ public:
         return result;
     }
 
+    /// Takes over a buffer that ibv_alloc_buf made; it will be freed by ibv_free_buf.
+    /// @param memory what ibv_alloc_buf returned, and its size
+    /// @param ec ENOMEM, and the buffer is still the caller's
+    [[nodiscard]] static buf adopt(ibv_buf* raw, std::span<std::byte> memory, detail::parent<ibv_pd> pinned,
+                                   std::error_code& ec) noexcept {
+        buf result;
+        const detail::status made = result.make(
+            "ibv_alloc_buf", [raw]() noexcept { return raw; }, pinned.pin());
+        detail::assign(ec, made);
+        if (!made.failed()) {
+            detail::passkey::block(result)->addr = memory.data();
+            detail::passkey::block(result)->size = memory.size();
+        }
+        return result;
+    }
+
     /// The memory. Empty for an empty owner.
     [[nodiscard]] std::span<std::byte> bytes() const noexcept RDMAXX_LIFETIMEBOUND {
         const auto* b = detail::passkey::block(*this);

@@ -98,6 +98,16 @@ public:
         return result;
     }
 
+    /// Takes over a counter that ibv_create_comp_cntr made; it will be ended by ibv_destroy_comp_cntr.
+    /// @param ec ENOMEM, and the object is still the caller's
+    [[nodiscard]] static comp_cntr adopt(ibv_comp_cntr* raw, detail::parent<ibv_context> pinned,
+                                         std::error_code& ec) noexcept {
+        comp_cntr result;
+        detail::assign(ec, result.make(
+                               "ibv_create_comp_cntr", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
     /// C call: ibv_query_comp_cntr_caps(3).
     template <class Raw = ibv_comp_cntr>
         requires detail::has_comp_cntr<Raw>

@@ -104,6 +104,16 @@ public:
         return result;
     }
 
+    /// Takes over counters that ibv_create_counters made; it will be ended by ibv_destroy_counters.
+    /// @param ec ENOMEM, and the object is still the caller's
+    [[nodiscard]] static counters adopt(ibv_counters* raw, detail::parent<ibv_context> pinned,
+                                        std::error_code& ec) noexcept {
+        counters result;
+        detail::assign(ec, result.make(
+                               "ibv_create_counters", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
 private:
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device) noexcept {
         if (!device)

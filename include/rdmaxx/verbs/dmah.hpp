@@ -108,6 +108,15 @@ public:
         return result;
     }
 
+    /// Takes over a handle that ibv_alloc_dmah made; it will be ended by ibv_dealloc_dmah.
+    /// @param ec ENOMEM, and the object is still the caller's
+    [[nodiscard]] static dmah adopt(ibv_dmah* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
+        dmah result;
+        detail::assign(ec, result.make(
+                               "ibv_alloc_dmah", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
 private:
     template <class Attr>
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device, const dmah_init_attr& attr) noexcept {

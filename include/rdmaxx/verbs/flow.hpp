@@ -352,6 +352,16 @@ public:
         return result;
     }
 
+    /// Takes over an action that ibv_create_flow_action_esp made; it will be ended by ibv_destroy_flow_action.
+    /// @param ec ENOMEM, and the object is still the caller's
+    [[nodiscard]] static flow_action adopt(ibv_flow_action* raw, detail::parent<ibv_context> pinned,
+                                           std::error_code& ec) noexcept {
+        flow_action result;
+        detail::assign(ec, result.make(
+                               "ibv_create_flow_action_esp", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
     /// Changes it under the flows that use it. C call: ibv_modify_flow_action_esp(3).
     void modify(const ibv_flow_action_esp_attr& attr) const { detail::check(do_modify(attr)); }
     void modify(const ibv_flow_action_esp_attr& attr, std::error_code& ec) const noexcept {
@@ -512,6 +522,14 @@ public:
     [[nodiscard]] static flow create(qp_ref queue, const flow_attr& attr, std::error_code& ec) noexcept {
         flow result;
         detail::assign(ec, result.init(queue, attr));
+        return result;
+    }
+
+    /// Takes over a flow that ibv_create_flow made; it will be ended by ibv_destroy_flow.
+    /// @param ec ENOMEM, and the flow is still the caller's
+    [[nodiscard]] static flow adopt(ibv_flow* raw, std::error_code& ec) noexcept {
+        flow result;
+        detail::assign(ec, result.make("ibv_create_flow", [raw]() noexcept { return raw; }));
         return result;
     }
 

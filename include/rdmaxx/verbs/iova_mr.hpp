@@ -157,6 +157,24 @@ public:
         return result;
     }
 
+    /// Takes over a region that one of C's calls made (but ibv_import_mr); it will be deregistered by ibv_dereg_mr.
+    /// @param iova the address of its first byte in requests, which the C struct does not tell
+    /// @param length its bytes, which the C struct may not tell either
+    /// @param pinned what to keep allocated as long as the region
+    /// @param ec ENOMEM, and the region is still the caller's
+    [[nodiscard]] static iova_mr adopt(ibv_mr* raw, std::uint64_t iova, std::size_t length,
+                                       detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
+        iova_mr result;
+        const detail::status made = result.make(
+            "ibv_reg_mr_iova", [raw]() noexcept { return raw; }, pinned.pin());
+        detail::assign(ec, made);
+        if (!made.failed()) {
+            detail::passkey::block(result)->iova = iova;
+            detail::passkey::block(result)->length = length;
+        }
+        return result;
+    }
+
 #if RDMAXX_HAS_LINUX_VERBS
     /// A range of objects that requests address from `iova` on.
     /// @param iova at the same place of its page as the range is of its

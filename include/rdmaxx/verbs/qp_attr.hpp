@@ -69,6 +69,12 @@ enum class qp_state : int {
     return "unknown";
 }
 
+/// Whether a set of queue pair types has one: ibv_rss_caps::supported_qpts and its kin of query_device_ex().
+/// C call: ibv_is_qpt_supported(3).
+[[nodiscard]] constexpr bool is_qpt_supported(std::uint32_t caps, qp_type type) noexcept {
+    return (caps >> static_cast<unsigned>(type) & 1) != 0;
+}
+
 /// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands the pins to
 /// the queue pair. May be used for any number of queue pairs: what a call grants is not written back into it.
 class qp_init_attr {

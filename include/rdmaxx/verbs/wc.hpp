@@ -38,6 +38,8 @@ enum class wc_status : int {
     fatal_err = IBV_WC_FATAL_ERR,
     resp_timeout_err = IBV_WC_RESP_TIMEOUT_ERR,
     general_err = IBV_WC_GENERAL_ERR,
+    tm_err = 22, ///< of an operation on tagged receives, whose list is no longer in step
+    tm_rndv_incomplete = 23,
 };
 
 /// The enumerator's name; `unknown` for a value that this version does not know.
@@ -65,6 +67,8 @@ enum class wc_status : int {
     case wc_status::fatal_err: return "fatal_err";
     case wc_status::resp_timeout_err: return "resp_timeout_err";
     case wc_status::general_err: return "general_err";
+    case wc_status::tm_err: return "tm_err";
+    case wc_status::tm_rndv_incomplete: return "tm_rndv_incomplete";
     }
     return "unknown";
 }
@@ -83,6 +87,11 @@ enum class wc_opcode : int {
     atomic_write = 9, // rdma-core 44
     recv = IBV_WC_RECV,
     recv_rdma_with_imm = IBV_WC_RECV_RDMA_WITH_IMM,
+    tm_add = 130, ///< a tagged receive was added
+    tm_del = 131,
+    tm_sync = 132,
+    tm_recv = 133,   ///< a message that matched a tag
+    tm_no_tag = 134, ///< a message without one
 };
 
 [[nodiscard]] constexpr const char* to_string(wc_opcode opcode) noexcept {
@@ -99,6 +108,11 @@ enum class wc_opcode : int {
     case wc_opcode::atomic_write: return "atomic_write";
     case wc_opcode::recv: return "recv";
     case wc_opcode::recv_rdma_with_imm: return "recv_rdma_with_imm";
+    case wc_opcode::tm_add: return "tm_add";
+    case wc_opcode::tm_del: return "tm_del";
+    case wc_opcode::tm_sync: return "tm_sync";
+    case wc_opcode::tm_recv: return "tm_recv";
+    case wc_opcode::tm_no_tag: return "tm_no_tag";
     }
     return "unknown";
 }
@@ -110,6 +124,9 @@ enum class wc_flags : unsigned {
     with_imm = IBV_WC_WITH_IMM, ///< immediate data came with it
     ip_csum_ok = IBV_WC_IP_CSUM_OK,
     with_inv = IBV_WC_WITH_INV, ///< a remote invalidate came with it
+    tm_sync_req = 1 << 4,       ///< tagged receives: the device waits for a tag_sync
+    tm_match = 1 << 5,          ///< a tag matched
+    tm_data_valid = 1 << 6,     ///< the data has arrived
 };
 
 namespace detail {
@@ -117,7 +134,9 @@ template <>
 inline constexpr bool is_flags<wc_flags> = true;
 
 [[nodiscard]] constexpr bool is_recv(int opcode) noexcept {
-    return (opcode & static_cast<int>(IBV_WC_RECV)) != 0;
+    // The operations on tagged receives lie among the receives.
+    return opcode == IBV_WC_RECV || opcode == IBV_WC_RECV_RDMA_WITH_IMM ||
+           opcode == static_cast<int>(wc_opcode::tm_recv) || opcode == static_cast<int>(wc_opcode::tm_no_tag);
 }
 /// Sends and writes have no defined length.
 [[nodiscard]] constexpr bool has_byte_len(int opcode) noexcept {

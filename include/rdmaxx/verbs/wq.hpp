@@ -234,6 +234,17 @@ public:
         return result;
     }
 
+    /// Takes over a table that ibv_create_rwq_ind_table made; it will be ended by ibv_destroy_rwq_ind_table. Its queues
+    /// must outlive it.
+    /// @param ec ENOMEM, and the object is still the caller's
+    [[nodiscard]] static rwq_ind_table adopt(ibv_rwq_ind_table* raw, detail::parent<ibv_context> pinned,
+                                             std::error_code& ec) noexcept {
+        rwq_ind_table result;
+        detail::assign(ec, result.make(
+                               "ibv_create_rwq_ind_table", [raw]() noexcept { return raw; }, pinned.pin()));
+        return result;
+    }
+
 private:
     static constexpr const char* call = "ibv_create_rwq_ind_table";
 
