@@ -106,7 +106,7 @@ def forms(include):
             text = re.sub(r"//.*", "", file.read())
         for match in declaration.finditer(text):
             # drain calls back into the program, which may throw.
-            if not re.search("noexcept|= delete", match["after"]) and match[1] != "drain":
+            if not re.search("noexcept|= delete", match["after"]) and not match[1].startswith("drain"):
                 line = text.count("\n", 0, match.start()) + 1
                 raise CheckFailed("%s:%d: %s takes a std::error_code& and is not noexcept" % (header, line, match[1]))
 
