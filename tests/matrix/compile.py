@@ -97,15 +97,30 @@ class Units:
         return path
 
 
+# What stands for the parameters of handles that are templates themselves.
+ARGUMENTS = {"Fields": "wc_fields::byte_len", "Ops": "send_ops::send", "Type": "qp_type::rc"}
+
+
 def instantiations():
     """Every member of the class templates that handles inherit their operations from."""
+    pattern = re.compile(r"class (?:\w+\(\w+\) |RDMAXX_\w+ )?\w+ (?:final )?: public (detail::\w+<.*>) \{")
     bases = {}
     for header in sorted((SOURCE / "include").rglob("*.hpp")):
-        pattern = r"^class (?:\w+\(\w+\) |RDMAXX_\w+ )?\w+ (?:final )?: public (detail::\w+<.*>) \{"
-        bases |= dict.fromkeys(re.findall(pattern, header.read_text(encoding="utf-8"), re.M))
+        conditions = []
+        for line in header.read_text(encoding="utf-8").splitlines():
+            if re.match(r"#\s*if", line):
+                conditions.append(line)
+            elif re.match(r"#\s*endif", line):
+                conditions.pop()
+            elif found := pattern.match(line):
+                base = re.sub(r"\b(" + "|".join(ARGUMENTS) + r")\b", lambda name: ARGUMENTS[name[0]], found[1])
+                bases[base] = [condition for condition in conditions if "RDMAXX_HAS_" in condition]
     if len(bases) < 10:
         raise RuntimeError("the handles' base classes are no longer found in the headers")
-    return "namespace rdmaxx::inline v0 {\n" + "".join(f"template class {base};\n" for base in bases) + "}\n"
+    text = "namespace rdmaxx::inline v0 {\n"
+    for base, conditions in bases.items():
+        text += "".join(f"{line}\n" for line in [*conditions, f"template class {base};", *("#endif" for _ in conditions)])
+    return text + "}\n"
 
 
 class Check:
