@@ -1,6 +1,10 @@
 // Memberships of multicast groups, and ids that move to another channel.
 #include "test.hpp"
 
+#include <cstring>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
 using namespace rdmaxx;
@@ -119,6 +123,23 @@ TEST_CASE_METHOD(unit::test, "multicast: a queue pair that is attached cannot be
     membership.close();
     on.id.destroy_qp(ec);
     CHECK(!ec);
+}
+
+TEST_CASE_METHOD(unit::test, "multicast: the group is left by the very bytes that it was joined with", "[multicast]") {
+    datagram on;
+    sockaddr_in raw{};
+    raw.sin_family = AF_INET;
+    raw.sin_addr.s_addr = htonl(0xef010203);
+    std::memset(raw.sin_zero, 0x5a, sizeof raw.sin_zero); // which C compares as well
+    std::optional<address> given(address(reinterpret_cast<const sockaddr*>(&raw)));
+    multicast_membership membership = on.id.join_multicast(*given);
+    given.reset();
+    std::memset(&raw, 0, sizeof raw);
+    on.channel.expect_and_ack(on.id, type::multicast_join);
+    std::error_code ec;
+    membership.close(ec);
+    CHECK(!ec);
+    CHECK(fake::successes("rdma_leave_multicast") == 1);
 }
 
 TEST_CASE_METHOD(unit::test, "multicast: a leave that fails is reported, and the group forgotten", "[multicast]") {

@@ -662,6 +662,113 @@ TEST_CASE_METHOD(unit::test, "cm_id: unreachable after established, and a second
     CHECK(c.client.qp().query().state() == qp_state::rts); // nothing was destroyed behind the program's back
 }
 
+TEST_CASE_METHOD(unit::test,
+                 "cm_id: events that end a connection come in any order and state, and end nothing by force",
+                 "[states]") {
+    constexpr std::array all = {type::established,   type::disconnected,   type::unreachable,
+                                type::rejected,      type::connect_error,  type::addr_change,
+                                type::timewait_exit, type::device_removal, static_cast<type>(1000)};
+    const auto status_of = [](type t) {
+        switch (t) {
+        case type::unreachable: return -ETIMEDOUT;
+        case type::connect_error: return -EIO;
+        case type::rejected: return 28;
+        default: return 0;
+        }
+    };
+    const bool established = GENERATE(false, true);
+    for (const type first : all)
+        for (const type second : all) {
+            CAPTURE(established, to_string(first), to_string(second));
+            std::optional<connection> c;
+            std::optional<requesting> asked;
+            if (established)
+                c.emplace();
+            else
+                asked.emplace();
+            event_channel& channel = established ? c->channel : asked->channel;
+            cm_id& id = established ? c->client : asked->client;
+            while (const cm_event event = channel.try_get_cm_event())
+                ; // the request of the one that is not established: refused, and its rejected
+            push(id, first, status_of(first));
+            push(id, second, status_of(second));
+            std::vector<type> seen;
+            while (const cm_event event = channel.try_get_cm_event()) {
+                CHECK(event.id() == id);
+                CHECK(static_cast<bool>(event.code()) == (status_of(event.type()) != 0));
+                seen.push_back(event.type());
+            }
+            CHECK(seen == std::vector<type>{first, second});
+            CHECK(id.qp());
+            std::error_code ec;
+            id.disconnect(ec); // whatever it says
+            id.close(ec);
+            CHECK(!ec);
+            CHECK(fake::cm_events().held() == 0);
+        }
+}
+
+TEST_CASE_METHOD(unit::test,
+                 "cm_id: addr_change of an established id is an event, and the connection is as good as before",
+                 "[states]") {
+    connection c;
+    push(c.client, type::addr_change);
+    c.channel.expect_and_ack(c.client, type::addr_change);
+    c.server.qp().post_recv(recv_wr().wr_id(5));
+    c.client.qp().post_send(send_wr::send(std::span<const sge>()));
+    std::array<wc, 1> received;
+    REQUIRE(c.cq.poll(received).size() == 1);
+    CHECK(received[0].wr_id() == 5);
+    c.client.disconnect();
+    c.channel.expect_and_ack(c.server, type::disconnected);
+}
+
+TEST_CASE_METHOD(unit::test, "close: any event that ends a connection is its answer, and others pass by", "[states]") {
+    const type answer = GENERATE(type::disconnected, type::timewait_exit, type::device_removal, type::unreachable,
+                                 type::connect_error, type::rejected);
+    CAPTURE(to_string(answer));
+    connection c;
+    push(c.client, type::addr_change);
+    push(c.server, type::disconnected); // another id's
+    push(c.client, answer, answer == type::rejected ? 28 : 0);
+    CHECK(close(c.channel, c.client, 30s));
+    CHECK_FALSE(c.client);
+    CHECK(fake::in_order({"rdma_disconnect", "ibv_destroy_qp", "rdma_destroy_id"}));
+}
+
+TEST_CASE_METHOD(unit::test, "close: without an answer the id ends at the deadline, and the failure of its end is told",
+                 "[states]") {
+    connection c;
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_FALSE(close(c.channel, c.client, 30ms));
+    CHECK(elapsed(start) >= 30ms);
+    CHECK_FALSE(c.client);
+    fake::fail("rdma_destroy_id").with(EBUSY);
+    std::error_code ec;
+    CHECK_FALSE(close(c.channel, c.server, 0s, ec));
+    CHECK(number(ec) == EBUSY);
+    CHECK(c.server); // and is there to be closed again
+}
+
+TEST_CASE_METHOD(unit::test, "event_channel: an event of a type that is not known is got and acked like others",
+                 "[states]") {
+    bound_id on;
+    for (const int number : {20, 1000}) {
+        fake::push_event({.type = number, .id = on.id.native_handle(), .status = -5});
+        {
+            const cm_event event = on.channel.try_get_cm_event();
+            CHECK(static_cast<int>(event.type()) == number);
+            CHECK(std::string(to_string(event.type())) == "unknown");
+            CHECK(event.id() == on.id);
+            CHECK(event.code() == std::error_code(5, std::system_category()));
+            CHECK(event.private_data().empty());
+            CHECK(static_cast<int>(event.snapshot().type()) == number);
+        }
+        CHECK_FALSE(on.channel.try_get_cm_event()); // nothing is left unread
+    }
+    CHECK(fake::cm_events().acked == 2);
+}
+
 TEST_CASE_METHOD(unit::test, "cm_id: the queue pair of an event's id is what is there now", "[states]") {
     connection c;
     push(c.client, type::disconnected);
