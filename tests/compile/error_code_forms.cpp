@@ -310,7 +310,7 @@ IS_NOEXCEPT(id.set_local_ece(std::declval<const ibv_ece&>(), ec));
 IS_NOEXCEPT(id.reject_ece(constant, ec));
 #endif
 #if RDMAXX_HAS_RESOLVE_ADDRINFO
-IS_NOEXCEPT(id.resolve_addrinfo("", "", nullptr, ec));
+IS_NOEXCEPT(id.resolve_addrinfo("", "", {}, ec));
 IS_NOEXCEPT(id.write_cm_event(0, 0, ec));
 IS_NOEXCEPT(rdmaxx::addrinfo::query(id, ec));
 #endif

@@ -3,9 +3,9 @@
 #define RDMAXX_CM_ADDRINFO_HPP
 
 #include <rdmaxx/address.hpp>
+#include <rdmaxx/cm/addrinfo_hints.hpp>
 #include <rdmaxx/cm/cm_id.hpp>
 #include <rdmaxx/detail/cm_api.hpp>
-#include <rdmaxx/detail/flags.hpp>
 #include <rdmaxx/detail/handle.hpp>
 
 #include <cstddef>
@@ -23,6 +23,9 @@ public:
     [[nodiscard]] const char* name() const noexcept override { return "rdma_getaddrinfo"; }
     [[nodiscard]] std::string message(int value) const override { return ::gai_strerror(value); }
 };
+        }
+    }
+};
 
 } // namespace detail
 
@@ -32,47 +35,7 @@ public:
     return category;
 }
 
-/// ai_flags.
-enum class addrinfo_flags : int {
-    none = 0,
-    passive = RAI_PASSIVE,          ///< for a listener
-    numeric_host = RAI_NUMERICHOST, ///< no name service
-    noroute = RAI_NOROUTE,          ///< do not resolve the route
-    family = RAI_FAMILY,            ///< ai_family says how to read the node
-#if RDMAXX_HAS_RESOLVE_ADDRINFO
-    sa = RAI_SA,
-    dns = RAI_DNS,
-#endif
-};
-
 namespace detail {
-template <>
-inline constexpr bool is_flags<addrinfo_flags> = true;
-}
-
-/// What to look for (the `hints` of rdma_getaddrinfo). The addresses must live until the call returns.
-struct addrinfo_hints {
-    addrinfo_flags flags = addrinfo_flags::none; ///< addrinfo_flags::passive for a listener, for one
-    int family = AF_UNSPEC;                      ///< used with addrinfo_flags::family
-    port_space ps = port_space::tcp;             ///< what the id will be made with
-    qp_type type = qp_type::rc;                  ///< what its queue pair will be
-    address source{};                            ///< the address of this machine to use; empty for any
-};
-
-namespace detail {
-
-[[nodiscard]] inline rdma_addrinfo to_c(const addrinfo_hints& from) noexcept {
-    rdma_addrinfo to{};
-    to.ai_flags = static_cast<int>(from.flags);
-    to.ai_family = from.family;
-    to.ai_qp_type = static_cast<int>(from.type);
-    to.ai_port_space = static_cast<int>(from.ps);
-    if (from.source) {
-        to.ai_src_addr = const_cast<sockaddr*>(from.source.data()); // C does not write
-        to.ai_src_len = static_cast<socklen_t>(from.source.size());
-    }
-    return to;
-}
 
 struct addrinfo_traits {
     using raw_type = rdma_addrinfo;

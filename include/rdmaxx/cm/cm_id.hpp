@@ -4,6 +4,7 @@
 #define RDMAXX_CM_CM_ID_HPP
 
 #include <rdmaxx/address.hpp>
+#include <rdmaxx/cm/addrinfo_hints.hpp>
 #include <rdmaxx/cm/conn_param.hpp>
 #include <rdmaxx/cm/multicast.hpp>
 #include <rdmaxx/detail/cm_blocks.hpp>
@@ -65,15 +66,31 @@ public:
     }
 
 #if RDMAXX_HAS_RESOLVE_ADDRINFO
-    /// Resolves a name or service by the path service of the fabric: addrinfo_resolved or addrinfo_error.
-    /// Once for an id, until query_addrinfo. For the options of `hints` see addrinfo_hints. C call:
-    /// rdma_resolve_addrinfo(3).
-    void resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints = nullptr) const {
+    /// Looks a name up in the background, by the fabric's path service or the name service (addrinfo_flags::sa, dns):
+    /// addrinfo_resolved, upon which addrinfo::query has the addresses, or addrinfo_error.
+    /// @throws error EBUSY until addrinfo::query has fetched an earlier answer; EINVAL from a kernel that is too old
+    /// C call: rdma_resolve_addrinfo(3). (RDMAXX_HAS_RESOLVE_ADDRINFO)
+    void resolve_addrinfo(const char* node, const char* service, const addrinfo_hints& hints = {}) const {
         check(this->do_resolve_addrinfo(node, service, hints));
     }
-    void resolve_addrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
+    void resolve_addrinfo(const char* node, const char* service, const addrinfo_hints& hints,
                           std::error_code& ec) const noexcept {
         assign(ec, this->do_resolve_addrinfo(node, service, hints));
+    }
+#endif
+
+#if RDMAXX_HAS_RESOLVE_ADDRINFO
+private:
+    /// librdmacm leaves -1 or an EAI code in errno when it fails itself.
+    [[nodiscard]] status do_resolve_addrinfo(const char* node, const char* service,
+                                             const addrinfo_hints& hints) const noexcept {
+        const rdma_addrinfo c_hints = to_c(hints);
+        errno = 0;
+        const status result = check_errno("rdma_resolve_addrinfo",
+                                          ::rdma_resolve_addrinfo(this->native_handle(), node, service, &c_hints));
+        if (result.value >= 0 && result.value != EINVAL)
+            return result;
+        return {result.call, EINVAL, "a hint that is not allowed, or the kernel is too old to know the call"};
     }
 #endif
 };

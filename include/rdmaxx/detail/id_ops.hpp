@@ -99,7 +99,7 @@ public:
         assign(ec, do_set_id_option(RDMA_OPTION_ID_TOS, &value, sizeof value));
     }
 
-    /// Lets several ids bind to one address and port, of which one may listen.
+    /// Lets several ids bind to one address and port, each of which says so; one listens when it is alone there.
     void set_reuseaddr(bool value) const { check(do_set_flag(RDMA_OPTION_ID_REUSEADDR, value)); }
     void set_reuseaddr(bool value, std::error_code& ec) const noexcept {
         assign(ec, do_set_flag(RDMA_OPTION_ID_REUSEADDR, value));
@@ -217,19 +217,6 @@ protected:
         return check_errno("rdma_resolve_route", ::rdma_resolve_route(this->native_handle(), timeout_ms));
     }
 
-#if RDMAXX_HAS_RESOLVE_ADDRINFO
-    /// librdmacm leaves -1 or an EAI code in errno when resolving fails.
-    [[nodiscard]] status do_resolve_addrinfo(const char* node, const char* service,
-                                             const rdma_addrinfo* hints) const noexcept {
-        errno = 0;
-        status result =
-            check_errno("rdma_resolve_addrinfo", ::rdma_resolve_addrinfo(this->native_handle(), node, service, hints));
-        if (result.value < 0)
-            result = {result.call, EINVAL, "the arguments, or a kernel older than 6.15, which does not know it"};
-        return result;
-    }
-#endif
-
 private:
     [[nodiscard]] status do_set_option(int level, int name, const void* value, std::size_t size) const noexcept {
         auto* c = const_cast<void*>(value); // C does not write
@@ -277,7 +264,7 @@ private:
         status result = check_errno(
             "rdma_write_cm_event", ::rdma_write_cm_event(this->native_handle(), RDMA_CM_EVENT_USER, event_status, arg));
         if (result.value == EINVAL)
-            result.cause = "the kernel is older than 6.15, which does not know it";
+            result.cause = "the kernel is too old to know it";
         return result;
     }
 #endif
