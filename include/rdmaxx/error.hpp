@@ -214,7 +214,10 @@ enum class error_class {
         return code.value() == rejected_by_program ? error_class::permanent : error_class::transient;
     if (code.category() == sidr_category())
         return code.value() == sidr_rejected_by_program ? error_class::permanent : error_class::transient;
-    switch (code.value()) {
+    const std::error_condition meaning = code.default_error_condition();
+    if (meaning.category() != std::generic_category())
+        return error_class::permanent;
+    switch (meaning.value()) {
     case ENODEV:
     case EIO:
     case ENXIO: return error_class::device;

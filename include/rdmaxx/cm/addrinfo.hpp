@@ -22,7 +22,12 @@ class RDMAXX_EXPORT addrinfo_category_type : public std::error_category {
 public:
     [[nodiscard]] const char* name() const noexcept override { return "rdma_getaddrinfo"; }
     [[nodiscard]] std::string message(int value) const override { return ::gai_strerror(value); }
-};
+    /// For classify(): what may be better later.
+    [[nodiscard]] std::error_condition default_error_condition(int value) const noexcept override {
+        switch (value) {
+        case EAI_AGAIN: return std::errc::resource_unavailable_try_again;
+        case EAI_MEMORY: return std::errc::not_enough_memory;
+        default: return {value, *this};
         }
     }
 };
