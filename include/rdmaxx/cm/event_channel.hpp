@@ -311,6 +311,8 @@ void resolve(event_channel& channel, const cm_id& id, const address& peer, Durat
 
 /// Ends a connection within a time: disconnects, waits for the peer to have done so as well, at most so long, and
 /// destroys the id in either case. For a channel of one flow: other events that come meanwhile are acked.
+/// For the side that ends first: on a disconnected event that was got before, id.disconnect() and the id's end are all
+/// (what would still come is timewait_exit, seconds later).
 /// @param timeout any std::chrono::duration
 /// @return whether the peer answered in time; an id that is not connected counts as answered
 /// @param ec of the id's end; the connection's own trouble (a path that is dead) is not an error here
