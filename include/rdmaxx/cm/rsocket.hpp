@@ -9,12 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <new>
 #include <span>
 #include <utility>
 
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -23,9 +26,9 @@ namespace rdmaxx::inline v0 {
 /// A socket over RDMA: the part of librdmacm that ports sockets code. Stream or datagram, with the calls of socket(7);
 /// its number is not a file descriptor, and can be used with these calls only.
 ///
-/// Moved-from and closed sockets are empty. Blocking unless set_nonblocking(): then what would block is the error
-/// EAGAIN. A signal may end a call with EINTR, as on sockets. Distinct sockets may be used concurrently; one socket may
-/// be sent on by one thread while another one receives.
+/// Moved-from and closed sockets are empty: their calls are the error EBADF. Blocking unless set_nonblocking(): then
+/// what would block is the error EAGAIN. A signal may end a call with EINTR, as on sockets. Distinct sockets may be
+/// used concurrently; one socket may be sent on by one thread while another one receives.
 ///
 /// In a child process after fork the destructor forgets the socket. C calls: rsocket(7), rclose.
 class rsocket {
@@ -34,7 +37,7 @@ public:
     rsocket() noexcept = default;
 
     /// @param domain AF_INET or AF_INET6
-    /// @param type SOCK_STREAM or SOCK_DGRAM
+    /// @param type SOCK_STREAM or SOCK_DGRAM; librdmacm sends datagrams on InfiniBand only, and not on RoCE
     /// @throws error ENODEV where there is no RDMA device, EMFILE, ENOTSUP
     explicit rsocket(int domain, int type = SOCK_STREAM, int protocol = 0) {
         detail::check(init(domain, type, protocol));
@@ -84,9 +87,9 @@ public:
     void bind(const address& local, std::error_code& ec) noexcept { detail::assign(ec, do_bind(local)); }
 
     /// Takes connections. C call: rlisten.
-    void listen(int backlog = 128) { detail::check(checked("rlisten", ::rlisten(socket_, backlog))); }
+    void listen(int backlog = 128) { detail::check(checked("rlisten", invoke(::rlisten, backlog))); }
     void listen(int backlog, std::error_code& ec) noexcept {
-        detail::assign(ec, checked("rlisten", ::rlisten(socket_, backlog)));
+        detail::assign(ec, checked("rlisten", invoke(::rlisten, backlog)));
     }
 
     /// The next connection. Blocks until there is one.
@@ -106,26 +109,26 @@ public:
     void connect(const address& peer, std::error_code& ec) noexcept { detail::assign(ec, do_connect(peer)); }
 
     /// @param how SHUT_RD, SHUT_WR, SHUT_RDWR
-    void shutdown(int how) { detail::check(checked("rshutdown", ::rshutdown(socket_, how))); }
+    void shutdown(int how) { detail::check(checked("rshutdown", invoke(::rshutdown, how))); }
     void shutdown(int how, std::error_code& ec) noexcept {
-        detail::assign(ec, checked("rshutdown", ::rshutdown(socket_, how)));
+        detail::assign(ec, checked("rshutdown", invoke(::rshutdown, how)));
     }
 
     // ---- Data. Each returns the number of bytes, which may be fewer than asked for; 0 from a receive is the end.
 
     /// Sends; blocks while there is no room. C call: rsend.
     std::size_t send(std::span<const std::byte> data, int flags = 0) {
-        return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags));
+        return sized("rsend", invoke(::rsend, data.data(), data.size(), flags));
     }
     std::size_t send(std::span<const std::byte> data, int flags, std::error_code& ec) noexcept {
-        return sized("rsend", ::rsend(socket_, data.data(), data.size(), flags), ec);
+        return sized("rsend", invoke(::rsend, data.data(), data.size(), flags), ec);
     }
     /// Receives; blocks until there is something. C call: rrecv.
     [[nodiscard]] std::size_t recv(std::span<std::byte> into, int flags = 0) {
-        return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags));
+        return sized("rrecv", invoke(::rrecv, into.data(), into.size(), flags));
     }
     [[nodiscard]] std::size_t recv(std::span<std::byte> into, int flags, std::error_code& ec) noexcept {
-        return sized("rrecv", ::rrecv(socket_, into.data(), into.size(), flags), ec);
+        return sized("rrecv", invoke(::rrecv, into.data(), into.size(), flags), ec);
     }
 
     /// Sends a datagram. C call: rsendto.
@@ -146,47 +149,47 @@ public:
 
     /// Sends from several places, as sendmsg(2). C call: rsendmsg.
     std::size_t sendmsg(const msghdr& message, int flags = 0) {
-        return sized("rsendmsg", ::rsendmsg(socket_, &message, flags));
+        return sized("rsendmsg", invoke(::rsendmsg, &message, flags));
     }
     std::size_t sendmsg(const msghdr& message, int flags, std::error_code& ec) noexcept {
-        return sized("rsendmsg", ::rsendmsg(socket_, &message, flags), ec);
+        return sized("rsendmsg", invoke(::rsendmsg, &message, flags), ec);
     }
-    /// Receives into several places, as recvmsg(2). C call: rrecvmsg.
+    /// Receives, as recvmsg(2), but into the first place only: librdmacm fills no other. C call: rrecvmsg.
     [[nodiscard]] std::size_t recvmsg(msghdr& message, int flags = 0) {
-        return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags));
+        return sized("rrecvmsg", invoke(::rrecvmsg, &message, flags));
     }
     [[nodiscard]] std::size_t recvmsg(msghdr& message, int flags, std::error_code& ec) noexcept {
-        return sized("rrecvmsg", ::rrecvmsg(socket_, &message, flags), ec);
+        return sized("rrecvmsg", invoke(::rrecvmsg, &message, flags), ec);
     }
 
     /// send() without flags. C call: rwrite.
     std::size_t write(std::span<const std::byte> data) {
-        return sized("rwrite", ::rwrite(socket_, data.data(), data.size()));
+        return sized("rwrite", invoke(::rwrite, data.data(), data.size()));
     }
     std::size_t write(std::span<const std::byte> data, std::error_code& ec) noexcept {
-        return sized("rwrite", ::rwrite(socket_, data.data(), data.size()), ec);
+        return sized("rwrite", invoke(::rwrite, data.data(), data.size()), ec);
     }
     /// recv() without flags. C call: rread.
     [[nodiscard]] std::size_t read(std::span<std::byte> into) {
-        return sized("rread", ::rread(socket_, into.data(), into.size()));
+        return sized("rread", invoke(::rread, into.data(), into.size()));
     }
     [[nodiscard]] std::size_t read(std::span<std::byte> into, std::error_code& ec) noexcept {
-        return sized("rread", ::rread(socket_, into.data(), into.size()), ec);
+        return sized("rread", invoke(::rread, into.data(), into.size()), ec);
     }
 
     /// Sends from several places. C call: rwritev.
     std::size_t writev(std::span<const iovec> data) {
-        return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())));
+        return sized("rwritev", invoke(::rwritev, data.data(), static_cast<int>(data.size())));
     }
     std::size_t writev(std::span<const iovec> data, std::error_code& ec) noexcept {
-        return sized("rwritev", ::rwritev(socket_, data.data(), static_cast<int>(data.size())), ec);
+        return sized("rwritev", invoke(::rwritev, data.data(), static_cast<int>(data.size())), ec);
     }
-    /// Receives into several places. C call: rreadv.
+    /// Receives into the first place only: librdmacm fills no other. C call: rreadv.
     [[nodiscard]] std::size_t readv(std::span<const iovec> into) {
-        return sized("rreadv", ::rreadv(socket_, into.data(), static_cast<int>(into.size())));
+        return sized("rreadv", invoke(::rreadv, into.data(), static_cast<int>(into.size())));
     }
     [[nodiscard]] std::size_t readv(std::span<const iovec> into, std::error_code& ec) noexcept {
-        return sized("rreadv", ::rreadv(socket_, into.data(), static_cast<int>(into.size())), ec);
+        return sized("rreadv", invoke(::rreadv, into.data(), static_cast<int>(into.size())), ec);
     }
 
     // ---- Memory that the peer may write into.
@@ -197,30 +200,29 @@ public:
     /// @return the offset that the peer uses
     /// @throws error ENOTSUP unless iomap_size() was raised before connecting
     [[nodiscard]] off_t iomap(std::span<std::byte> memory, int prot = PROT_WRITE, int flags = 0, off_t offset = -1) {
-        const off_t result = ::riomap(socket_, memory.data(), memory.size(), prot, flags, offset);
+        const off_t result = invoke(::riomap, memory.data(), memory.size(), prot, flags, offset);
         detail::check(checked("riomap", result < 0 ? -1 : 0));
         return result;
     }
     [[nodiscard]] off_t iomap(std::span<std::byte> memory, int prot, int flags, off_t offset,
                               std::error_code& ec) noexcept {
-        const off_t result = ::riomap(socket_, memory.data(), memory.size(), prot, flags, offset);
+        const off_t result = invoke(::riomap, memory.data(), memory.size(), prot, flags, offset);
         detail::assign(ec, checked("riomap", result < 0 ? -1 : 0));
         return result;
     }
     /// The peer may no longer write into it. C call: riounmap.
     void iounmap(std::span<std::byte> memory) {
-        detail::check(checked("riounmap", ::riounmap(socket_, memory.data(), memory.size())));
+        detail::check(checked("riounmap", invoke(::riounmap, memory.data(), memory.size())));
     }
     void iounmap(std::span<std::byte> memory, std::error_code& ec) noexcept {
-        detail::assign(ec, checked("riounmap", ::riounmap(socket_, memory.data(), memory.size())));
+        detail::assign(ec, checked("riounmap", invoke(::riounmap, memory.data(), memory.size())));
     }
     /// Writes into memory that the peer has mapped at `offset`.
     std::size_t iowrite(std::span<const std::byte> data, off_t offset, int flags = 0) {
-        return sized("riowrite", static_cast<ssize_t>(::riowrite(socket_, data.data(), data.size(), offset, flags)));
+        return sized("riowrite", static_cast<ssize_t>(invoke(::riowrite, data.data(), data.size(), offset, flags)));
     }
     std::size_t iowrite(std::span<const std::byte> data, off_t offset, int flags, std::error_code& ec) noexcept {
-        return sized("riowrite", static_cast<ssize_t>(::riowrite(socket_, data.data(), data.size(), offset, flags)),
-                     ec);
+        return sized("riowrite", static_cast<ssize_t>(invoke(::riowrite, data.data(), data.size(), offset, flags)), ec);
     }
 
     // ---- Names and options.
@@ -240,24 +242,26 @@ public:
     /// RDMA_ROUTE), for an option whose value is an int or a struct.
     template <class Value>
     void setsockopt(int level, int name, const Value& value) {
-        detail::check(checked("rsetsockopt", ::rsetsockopt(socket_, level, name, &value, sizeof value)));
+        detail::check(
+            checked("rsetsockopt", invoke(::rsetsockopt, level, name, &value, static_cast<socklen_t>(sizeof value))));
     }
     template <class Value>
     void setsockopt(int level, int name, const Value& value, std::error_code& ec) noexcept {
-        detail::assign(ec, checked("rsetsockopt", ::rsetsockopt(socket_, level, name, &value, sizeof value)));
+        detail::assign(ec, checked("rsetsockopt",
+                                   invoke(::rsetsockopt, level, name, &value, static_cast<socklen_t>(sizeof value))));
     }
     template <class Value = int>
     [[nodiscard]] Value getsockopt(int level, int name) const {
         Value value{};
         socklen_t size = sizeof value;
-        detail::check(checked("rgetsockopt", ::rgetsockopt(socket_, level, name, &value, &size)));
+        detail::check(checked("rgetsockopt", invoke(::rgetsockopt, level, name, &value, &size)));
         return value;
     }
     template <class Value = int>
     [[nodiscard]] Value getsockopt(int level, int name, std::error_code& ec) const noexcept {
         Value value{};
         socklen_t size = sizeof value;
-        detail::assign(ec, checked("rgetsockopt", ::rgetsockopt(socket_, level, name, &value, &size)));
+        detail::assign(ec, checked("rgetsockopt", invoke(::rgetsockopt, level, name, &value, &size)));
         return value;
     }
 
@@ -270,6 +274,18 @@ public:
     void set_nonblocking(bool value, std::error_code& ec) noexcept { detail::assign(ec, do_set_nonblocking(value)); }
 
 private:
+    /// librdmacm follows any number: an empty socket is what it would be to the system's calls.
+    template <class Result, class... Parameters, class... Arguments>
+    [[nodiscard]] Result invoke(Result (*c_call)(int, Parameters...), Arguments... arguments) const noexcept {
+        if (socket_ >= 0)
+            return c_call(socket_, arguments...);
+        errno = EBADF;
+        return static_cast<Result>(-1);
+    }
+    [[nodiscard]] int fcntl(int command, int flags = 0) const noexcept {
+        return invoke(
+            +[](int socket, int c, int f) noexcept { return ::rfcntl(socket, c, f); }, command, flags);
+    }
     [[nodiscard]] static detail::status checked(const char* call, int result) noexcept {
         return detail::check_errno(call, result);
     }
@@ -287,7 +303,7 @@ private:
     [[nodiscard]] detail::status c_name(const char* call, CCall c_call, address& out) const noexcept {
         sockaddr_storage storage{};
         socklen_t size = sizeof storage;
-        const detail::status result = checked(call, c_call(socket_, reinterpret_cast<sockaddr*>(&storage), &size));
+        const detail::status result = checked(call, invoke(c_call, reinterpret_cast<sockaddr*>(&storage), &size));
         if (!result.failed())
             out = address(reinterpret_cast<const sockaddr*>(&storage));
         return result;
@@ -317,50 +333,133 @@ private:
         return checked("rclose", ::rclose(socket));
     }
     [[nodiscard]] detail::status do_bind(const address& local) noexcept {
-        return checked("rbind", ::rbind(socket_, local.data(), static_cast<socklen_t>(local.size())));
+        return checked("rbind", invoke(::rbind, local.data(), static_cast<socklen_t>(local.size())));
     }
     [[nodiscard]] detail::status do_connect(const address& peer) noexcept {
-        return checked("rconnect", ::rconnect(socket_, peer.data(), static_cast<socklen_t>(peer.size())));
+        return checked("rconnect", invoke(::rconnect, peer.data(), static_cast<socklen_t>(peer.size())));
     }
     [[nodiscard]] detail::status do_accept(rsocket& out) const noexcept {
-        const int accepted = ::raccept(socket_, nullptr, nullptr);
+        const int accepted = invoke(::raccept, nullptr, nullptr);
         if (accepted < 0)
             return {"raccept", detail::last_errno()};
         out = adopt(accepted);
         return {};
     }
     [[nodiscard]] ssize_t c_sendto(std::span<const std::byte> data, const address& peer, int flags) noexcept {
-        return ::rsendto(socket_, data.data(), data.size(), flags, peer.data(), static_cast<socklen_t>(peer.size()));
+        return invoke(::rsendto, data.data(), data.size(), flags, peer.data(), static_cast<socklen_t>(peer.size()));
     }
     [[nodiscard]] ssize_t c_recvfrom(std::span<std::byte> into, address& from, int flags) noexcept {
         sockaddr_storage storage{};
         socklen_t size = sizeof storage;
         const ssize_t result =
-            ::rrecvfrom(socket_, into.data(), into.size(), flags, reinterpret_cast<sockaddr*>(&storage), &size);
+            invoke(::rrecvfrom, into.data(), into.size(), flags, reinterpret_cast<sockaddr*>(&storage), &size);
         if (result >= 0)
             from = address(reinterpret_cast<const sockaddr*>(&storage));
         return result;
     }
     [[nodiscard]] detail::status do_set_nonblocking(bool value) noexcept {
-        const int flags = ::rfcntl(socket_, F_GETFL);
+        const int flags = fcntl(F_GETFL);
         if (flags < 0)
             return {"rfcntl", detail::last_errno()};
-        return checked("rfcntl", ::rfcntl(socket_, F_SETFL, value ? flags | O_NONBLOCK : flags & ~O_NONBLOCK));
+        return checked("rfcntl", fcntl(F_SETFL, value ? flags | O_NONBLOCK : flags & ~O_NONBLOCK));
     }
 
     int socket_ = -1;
     pid_t maker_ = ::getpid();
 };
 
+namespace detail {
+
+/// A descriptor that is readable when the time has passed. Before version 65 librdmacm's own time-out leaves a count
+/// behind, on which every later wait of the process spins for ever: so time is one more thing to wait for.
+class timer {
+public:
+    explicit timer(std::int64_t ns) noexcept : fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)) {
+        itimerspec time{};
+        time.it_value.tv_sec = static_cast<std::time_t>(ns / 1'000'000'000);
+        time.it_value.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+        if (fd_ >= 0)
+            ::timerfd_settime(fd_, 0, &time, nullptr);
+    }
+    timer(const timer&) = delete;
+    timer& operator=(const timer&) = delete;
+    ~timer() {
+        const errno_guard guard;
+        if (fd_ >= 0)
+            ::close(fd_);
+    }
+
+    [[nodiscard]] int fd() const noexcept { return fd_; }
+
+private:
+    int fd_;
+};
+
+/// As ::rpoll, for so many nanoseconds.
+[[nodiscard]] inline int rpoll_for(std::span<pollfd> sockets, std::int64_t ns) noexcept {
+    const auto size = static_cast<nfds_t>(sockets.size());
+    const int ready = ::rpoll(sockets.data(), size, ns == forever ? -1 : 0);
+    if (ready != 0 || ns == 0 || ns == forever)
+        return ready;
+    const timer time(ns);
+    auto* all = new (std::nothrow) pollfd[sockets.size() + 1];
+    if (all == nullptr)
+        errno = ENOMEM;
+    int result = -1;
+    if (time.fd() >= 0 && all != nullptr) {
+        for (std::size_t i = 0; i < sockets.size(); ++i)
+            all[i] = sockets[i];
+        pollfd& end = all[sockets.size()];
+        end = {time.fd(), POLLIN, 0};
+        result = ::rpoll(all, size + 1, -1);
+        for (std::size_t i = 0; i < sockets.size(); ++i)
+            sockets[i].revents = all[i].revents;
+        if (result > 0 && end.revents != 0)
+            --result;
+    }
+    const errno_guard guard;
+    delete[] all;
+    return result;
+}
+
+/// As ::rselect.
+[[nodiscard]] inline int rselect_for(int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,
+                                     timeval* timeout) noexcept {
+    if (timeout == nullptr || (timeout->tv_sec == 0 && timeout->tv_usec == 0))
+        return ::rselect(nfds, readable, writable, exceptional, timeout);
+    const timer time(std::int64_t{timeout->tv_sec} * 1'000'000'000 + std::int64_t{timeout->tv_usec} * 1000);
+    if (time.fd() < 0)
+        return -1;
+    if (time.fd() >= FD_SETSIZE) {
+        errno = EINVAL;
+        return -1;
+    }
+    fd_set with_time;
+    FD_ZERO(&with_time);
+    if (readable != nullptr)
+        with_time = *readable;
+    FD_SET(time.fd(), &with_time);
+    int result = ::rselect(nfds > time.fd() ? nfds : time.fd() + 1, &with_time, writable, exceptional, nullptr);
+    if (result < 0)
+        return result;
+    if (FD_ISSET(time.fd(), &with_time))
+        --result;
+    FD_CLR(time.fd(), &with_time);
+    if (readable != nullptr)
+        *readable = with_time;
+    return result;
+}
+
+} // namespace detail
+
 /// Waits until one of the sockets is ready: struct pollfd with native_handle()s, and descriptors of the system, may be
 /// mixed. C call: rpoll.
-/// @param timeout any std::chrono::duration, in steps of a millisecond; hours::max() is for ever
+/// @param timeout any std::chrono::duration; hours::max() is for ever
 /// @return how many are ready, 0 when the time passed
+/// @throws error EINTR; ENOMEM, EMFILE for what keeps the time
 template <detail::duration Duration>
 [[nodiscard]] std::size_t rpoll(std::span<pollfd> sockets, Duration timeout, std::error_code& ec) noexcept {
-    const std::int64_t ns = detail::nanoseconds(timeout);
-    const int ms = ns == detail::forever ? -1 : detail::milliseconds(timeout);
-    const int result = ::rpoll(sockets.data(), static_cast<nfds_t>(sockets.size()), ms);
+    const int result = detail::rpoll_for(sockets, detail::nanoseconds(timeout));
     detail::assign(ec, {"rpoll", result < 0 ? detail::last_errno() : 0});
     return result < 0 ? 0 : static_cast<std::size_t>(result);
 }
@@ -375,7 +474,7 @@ template <detail::duration Duration>
 /// C call: rselect. `timeout` null is for ever. Numbers from FD_SETSIZE on do not fit: prefer rpoll.
 [[nodiscard]] inline std::size_t rselect(int nfds, fd_set* readable, fd_set* writable, fd_set* exceptional,
                                          timeval* timeout, std::error_code& ec) noexcept {
-    const int result = ::rselect(nfds, readable, writable, exceptional, timeout);
+    const int result = detail::rselect_for(nfds, readable, writable, exceptional, timeout);
     detail::assign(ec, {"rselect", result < 0 ? detail::last_errno() : 0});
     return result < 0 ? 0 : static_cast<std::size_t>(result);
 }
