@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <limits>
 #include <new>
 #include <span>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -485,6 +487,105 @@ template <detail::duration Duration>
     detail::check({"rselect", ec.value()});
     return result;
 }
+
+namespace detail {
+
+/// A call whose declaration is looked up where this is used: the header has no macro to ask for.
+template <class Event>
+concept has_repoll = requires(Event* event) {
+    repoll_wait(0, event, 0, 0);
+};
+
+/// As rdma-core 65 declares it: with its int alone it cannot be looked up so.
+extern "C" int repoll_create(int flags);
+
+} // namespace detail
+
+/// True where librdmacm has repoll_create and its kin (rdma-core 65): a constant expression, not for the preprocessor.
+#define RDMAXX_HAS_REPOLL (::rdmaxx::detail::has_repoll<::epoll_event>)
+
+/// As epoll(7), for rsockets and descriptors of the system: named repoll. Level-triggered unless a registration says
+/// EPOLLET; librdmacm runs a thread for each. Where librdmacm has it: RDMAXX_HAS_REPOLL.
+///
+/// ctl() and wait() may be used concurrently. Remove a socket before it ends.
+template <class Event>
+class basic_repoll {
+    static_assert(detail::has_repoll<Event>, "librdmacm has no repoll_create: see RDMAXX_HAS_REPOLL");
+
+public:
+    /// @throws error EMFILE, ENOMEM
+    basic_repoll() { detail::check(init()); }
+    [[nodiscard]] static basic_repoll create(std::error_code& ec) noexcept {
+        basic_repoll result(nullptr);
+        detail::assign(ec, result.init());
+        return result;
+    }
+    /// An empty one, to be assigned to.
+    explicit basic_repoll(std::nullptr_t) noexcept {}
+
+    /// False for an empty one.
+    [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
+    /// The number for C calls; -1 when empty.
+    [[nodiscard]] int native_handle() const noexcept { return handle_.native_handle(); }
+    /// C call: rclose.
+    void close() { handle_.close(); }
+    void close(std::error_code& ec) noexcept { handle_.close(ec); }
+
+    /// @param operation EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    /// @param socket native_handle() of an rsocket, or a descriptor of the system
+    /// @throws error EEXIST, ENOENT, EBADF
+    /// C call: repoll_ctl.
+    void ctl(int operation, int socket, Event event = {}) { detail::check(do_ctl(operation, socket, event)); }
+    void ctl(int operation, int socket, Event event, std::error_code& ec) noexcept {
+        detail::assign(ec, do_ctl(operation, socket, event));
+    }
+
+    /// Waits until one is ready. Blocks.
+    /// @param room for what is ready, at least one
+    /// @param timeout any std::chrono::duration, in steps of a millisecond; hours::max() is for ever
+    /// @return the filled part of `room`; empty when the time passed
+    /// @throws error EINTR, EINVAL
+    /// C call: repoll_wait.
+    template <detail::duration Duration>
+    [[nodiscard]] std::span<Event> wait(std::span<Event> room, Duration timeout) {
+        std::span<Event> filled;
+        detail::check(do_wait(room, detail::nanoseconds(timeout), filled));
+        return filled;
+    }
+    template <detail::duration Duration>
+    [[nodiscard]] std::span<Event> wait(std::span<Event> room, Duration timeout, std::error_code& ec) noexcept {
+        std::span<Event> filled;
+        detail::assign(ec, do_wait(room, detail::nanoseconds(timeout), filled));
+        return filled;
+    }
+
+private:
+    [[nodiscard]] detail::status init() noexcept {
+        errno = 0;
+        const int made = detail::repoll_create(0);
+        if (made < 0)
+            return {"repoll_create", detail::last_errno()};
+        handle_ = rsocket::adopt(made);
+        return {};
+    }
+    [[nodiscard]] detail::status do_ctl(int operation, int socket, Event& event) noexcept {
+        return detail::check_errno("repoll_ctl", repoll_ctl(native_handle(), operation, socket, &event));
+    }
+    [[nodiscard]] detail::status do_wait(std::span<Event> room, std::int64_t ns, std::span<Event>& filled) noexcept {
+        const std::int64_t ms = ns / 1'000'000 + (ns % 1'000'000 != 0 ? 1 : 0);
+        constexpr int most = std::numeric_limits<int>::max();
+        const int timeout = ns == detail::forever ? -1 : ms < most ? static_cast<int>(ms) : most;
+        const int ready = repoll_wait(native_handle(), room.data(), static_cast<int>(room.size()), timeout);
+        if (ready < 0)
+            return {"repoll_wait", detail::last_errno()};
+        filled = room.first(static_cast<std::size_t>(ready));
+        return {};
+    }
+
+    rsocket handle_;
+};
+
+using repoll = basic_repoll<::epoll_event>;
 
 } // namespace rdmaxx::inline v0
 
