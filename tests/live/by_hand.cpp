@@ -139,35 +139,89 @@ TEST_CASE_METHOD(fixture, "a GID index without a GID is ENODATA at RTR", "[ib][b
 }
 
 #if RDMAXX_HAS_ESTABLISH
+namespace {
+
+/// An id without a queue pair of its own, and the queue pair that the program made for it.
+struct apart {
+    apart(rdmaxx::cm_id bound, const host& local)
+        : id(std::move(bound)), cq(local.device, 8), qp(local.domain, rdmaxx::qp_init_attr(cq, 2)) {
+        move_to(qp_state::init);
+    }
+    void move_to(qp_state next) { qp.modify(id.init_qp_attr(next)); }
+    void make_ready() {
+        move_to(qp_state::rtr);
+        move_to(qp_state::rts);
+    }
+
+    rdmaxx::cm_id id;
+    rdmaxx::cq cq;
+    rdmaxx::qp qp;
+};
+
+} // namespace
+
 TEST_CASE_METHOD(fixture, "an id without a queue pair of its own gets connect_response, and establishes by itself",
                  "[ib][by_hand]") {
     host local;
     rdmaxx::event_channel channel;
-    rdmaxx::cm_id id = resolved(channel, local.address());
-    const rdmaxx::cq cq(local.device, 8);
-    const rdmaxx::qp qp(local.domain, rdmaxx::qp_init_attr(cq, 2));
-    const auto move_to = [&](qp_state next) {
-        ibv_qp_attr attr{};
-        attr.qp_state = static_cast<ibv_qp_state>(next);
-        int mask = 0;
-        REQUIRE(::rdma_init_qp_attr(id.native_handle(), &attr, &mask) == 0);
-        qp.modify(attr, mask);
-    };
-    move_to(qp_state::init);
-    id.connect({.qp_num = qp.qp_num()});
+    apart client(resolved(channel, local.address()), local);
+    client.id.connect({.qp_num = client.qp.qp_num()});
     end server = local.request();
     server.qp.post_recv(server.mr);
     server.id.accept();
-    const rdmaxx::cm_event response = get(channel, rdmaxx::cm_event_type::connect_response);
-    CHECK(response.conn_param().qp_num == server.qp.qp_num());
-    move_to(qp_state::rtr);
-    move_to(qp_state::rts);
-    REQUIRE(::rdma_establish(id.native_handle()) == 0);
+    {
+        const rdmaxx::cm_event response = get(channel, rdmaxx::cm_event_type::connect_response);
+        CHECK(response.conn_param().qp_num == server.qp.qp_num());
+    }
+    client.make_ready();
+    client.id.establish();
     static_cast<void>(get(local.channel, rdmaxx::cm_event_type::established));
+    std::error_code ec;
+    server.id.establish(ec); // it has one of its own
+    CHECK(ec == std::errc::invalid_argument);
 
     std::vector<std::byte> memory(8);
     const rdmaxx::mr mr(local.domain, memory);
-    qp.post_send(mr);
+    client.qp.post_send(mr);
     CHECK(server.next_ok().byte_len() == 8U);
+}
+
+TEST_CASE_METHOD(fixture, "enhanced connection establishment: both sides see what the other offers",
+                 "[ib][by_hand][ece]") {
+    host local;
+    rdmaxx::event_channel channel;
+    apart client(resolved(channel, local.address()), local);
+    client.id.set_local_ece({.vendor_id = 0x1234, .options = 0x56, .comp_mask = 0});
+    client.id.connect({.qp_num = client.qp.qp_num()});
+    rdmaxx::cm_id asked = get(local.channel, rdmaxx::cm_event_type::connect_request).take_id();
+    const ibv_ece offered = asked.get_remote_ece();
+    CHECK(offered.vendor_id == 0x1234);
+    CHECK(offered.options == 0x56);
+    SECTION("rejected for it") {
+        asked.reject_ece(bytes("not that"));
+        const rdmaxx::cm_event answer = get(channel, rdmaxx::cm_event_type::rejected);
+        CHECK(answer.code() == std::error_code(35, rdmaxx::reject_category()));
+        CHECK(text(answer.private_data().first(8)) == "not that");
+        CHECK(rdmaxx::diagnose(answer.code(), "rdma_get_cm_event").find("said no") != std::string::npos);
+    }
+    SECTION("answered") {
+        apart server(std::move(asked), local);
+        server.id.set_local_ece({.vendor_id = 0x1234, .options = 0x12, .comp_mask = 0});
+        server.make_ready();
+        server.id.accept({.qp_num = server.qp.qp_num()});
+        static_cast<void>(get(channel, rdmaxx::cm_event_type::connect_response));
+        CHECK(client.id.get_remote_ece().options == 0x12);
+        client.make_ready();
+        client.id.establish();
+        static_cast<void>(get(local.channel, rdmaxx::cm_event_type::established));
+    }
+    SECTION("an id with a queue pair of its own leaves it to librdmacm") {
+        const end server(std::move(asked), local.domain);
+        std::error_code ec;
+        static_cast<void>(server.id.get_remote_ece(ec));
+        CHECK(ec == std::errc::invalid_argument);
+        server.id.set_local_ece({.vendor_id = 1, .options = 1, .comp_mask = 0}, ec);
+        CHECK(ec == std::errc::invalid_argument);
+    }
 }
 #endif

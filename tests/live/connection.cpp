@@ -5,6 +5,8 @@
 #include <string>
 #include <thread>
 
+#include <poll.h>
+
 using namespace live;
 using rdmaxx::cm_event;
 using rdmaxx::cm_event_type;
@@ -385,6 +387,109 @@ TEST_CASE_METHOD(fixture, "a client that goes at any time leaves the server with
         }
         server.id.disconnect(ec); // in whatever state: no harm
     }
+}
+
+TEST_CASE_METHOD(fixture, "notify of a message that came before the handshake's last is established",
+                 "[ib][connection]") {
+    host local;
+    asked a(local);
+    a.server.id.accept();
+    a.server.id.notify(); // as IBV_EVENT_COMM_EST says so; the client has not seen the answer yet
+    CHECK(next(local.channel).type() == cm_event_type::established);
+    CHECK(next(a.channel).type() == cm_event_type::established);
+    std::error_code ec;
+    a.server.id.notify(IBV_EVENT_PORT_ACTIVE, ec);
+    CHECK(ec == std::errc::invalid_argument);
+}
+
+TEST_CASE_METHOD(fixture, "close ends a connection in its time, whether the peer answers or not", "[ib][connection]") {
+    connection c;
+    std::error_code ec;
+    const stopwatch waited;
+    SECTION("it does not") {
+        CHECK_FALSE(rdmaxx::close(c.channel, c.client.id, 100ms));
+        CHECK(waited.elapsed() >= 100ms);
+    }
+    SECTION("it does") {
+        std::thread answering([&]() {
+            static_cast<void>(get(c.local.channel, cm_event_type::disconnected));
+            c.server.id.disconnect();
+        });
+        CHECK(rdmaxx::close(c.channel, c.client.id, soon));
+        answering.join();
+    }
+    SECTION("it was the first, and its event waits unfetched") {
+        c.server.id.disconnect();
+        pollfd ready = {c.channel.fd(), POLLIN, 0};
+        REQUIRE(::poll(&ready, 1, 20'000) == 1);
+        CHECK(rdmaxx::close(c.channel, c.client.id, soon));
+    }
+    SECTION("it was the first, and its event is through") {
+        c.server.id.disconnect();
+        static_cast<void>(get(c.channel, cm_event_type::disconnected));
+        c.client.id.disconnect(); // is all that is needed
+        c.client.id.close();
+    }
+    SECTION("it is gone") {
+        c.server = end();
+        CHECK(rdmaxx::close(c.channel, c.client.id, soon));
+    }
+    SECTION("there was no connection") {
+        rdmaxx::cm_id id = resolved(c.channel, c.local.address());
+        CHECK(rdmaxx::close(c.channel, id, soon));
+        CHECK_FALSE(id);
+        CHECK(rdmaxx::close(c.channel, id, soon)); // nor an id
+        c.client.id = rdmaxx::cm_id();
+    }
+    CHECK(waited.elapsed() < soon);
+    CHECK_FALSE(c.client.id);
+}
+
+TEST_CASE_METHOD(fixture, "timewait_exit comes when both have disconnected, after the packets' lifetime",
+                 "[ib][connection]") {
+    connection c;
+    c.client.id.disconnect();
+    CHECK(next(c.local.channel).type() == cm_event_type::disconnected);
+    c.server.id.disconnect();
+    CHECK(next(c.channel).type() == cm_event_type::disconnected);
+    CHECK(next(c.channel).type() == cm_event_type::timewait_exit);
+    CHECK(next(c.local.channel).type() == cm_event_type::timewait_exit);
+    c.client.id.disconnect(); // no harm
+}
+
+TEST_CASE_METHOD(fixture, "a client that comes before its server tries again, with a new id each time",
+                 "[ib][connection]") {
+    const host device; // its context and PD, for all tries
+    rdmaxx::event_channel channel;
+    rdmaxx::address there;
+    {
+        const rdmaxx::cm_id taken(channel);
+        taken.bind_addr(ipv4());
+        there = taken.local_address();
+    }
+    rdmaxx::event_channel listening;
+    rdmaxx::cm_id listener;
+    end client;
+    end server;
+    for (int tries = 1; !server.id; ++tries) {
+        REQUIRE(tries <= 4);
+        client = end(resolved(channel, there), device.domain);
+        client.id.connect();
+        if (tries < 4) {
+            const rdmaxx::cm_event_snapshot refused = next(channel);
+            CHECK(refused.code() == nobody_listens);
+            CHECK(rdmaxx::classify(refused.code()) == rdmaxx::error_class::transient);
+        } else {
+            server = end(get(listening, cm_event_type::connect_request).take_id(), device.domain);
+            server.id.accept();
+        }
+        if (tries == 3) {
+            listener = rdmaxx::cm_id(listening);
+            listener.bind_addr(there);
+            listener.listen();
+        }
+    }
+    CHECK(next(channel).type() == cm_event_type::established);
 }
 
 // ---------------------------------------------------------------------------------------------------------------

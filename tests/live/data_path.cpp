@@ -183,6 +183,23 @@ TEST_CASE_METHOD(fixture, "an SGE list gathers here and scatters there", "[data]
     CHECK(c.server.text(5, 2000) == "three");
 }
 
+TEST_CASE_METHOD(fixture, "one-sided requests take SGE lists too", "[ib][data]") {
+    options how;
+    how.sges = 3;
+    connection c(how);
+    c.client.put("one", 0);
+    c.client.put("two", 100);
+    const std::array from = {c.client.mr.sge(0, 3), c.client.mr.sge(100, 3)};
+    c.client.qp.post_send(send_wr::rdma_write(from, c.server.mr.remote().part(1000, 6)).signaled());
+    CHECK(c.client.next_ok().opcode() == wc_opcode::rdma_write);
+    CHECK(c.server.text(6, 1000) == "onetwo");
+    const std::array to = {c.client.mr.sge(200, 2), c.client.mr.sge(300, 4)};
+    c.client.qp.post_send(send_wr::rdma_read(to, c.server.mr.remote().part(1000, 6)).signaled());
+    CHECK(c.client.next_ok().opcode() == wc_opcode::rdma_read);
+    CHECK(c.client.text(2, 200) == "on");
+    CHECK(c.client.text(4, 300) == "etwo");
+}
+
 TEST_CASE_METHOD(fixture, "more SGEs than were granted are EINVAL, for sends and receives", "[ib][data]") {
     connection c;
     const ibv_qp_cap granted = c.client.qp.cap();

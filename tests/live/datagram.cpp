@@ -183,6 +183,32 @@ TEST_CASE_METHOD(fixture, "what is sent to a group arrives at a member", "[ib][m
     CHECK(text(std::span(a.self.memory).subspan(header, 6)) == "to all");
 }
 
+TEST_CASE_METHOD(fixture, "a member that only sends does not hear its group", "[ib][multicast]") {
+    member hearing;
+    const rdmaxx::multicast_membership full = hearing.self.id.join_multicast(group);
+    static_cast<void>(get(hearing.channel, cm_event_type::multicast_join));
+    member sending;
+    const rdmaxx::multicast_membership membership =
+        sending.self.id.join_multicast(group, nullptr, rdmaxx::mc_join::sendonly_full_member);
+    std::optional<rdmaxx::ah> to_group;
+    std::uint32_t qkey = 0;
+    {
+        const cm_event joined = get(sending.channel, cm_event_type::multicast_join);
+        to_group.emplace(sending.device.domain, joined.ud_param().ah_attr);
+        qkey = joined.ud_param().qkey;
+    }
+    hearing.self.id.qp().post_recv(hearing.self.mr);
+    sending.self.id.qp().post_recv(sending.self.mr.sge(0, 100));
+    std::memcpy(sending.self.memory.data() + 200, "to the others", 13);
+    sending.self.id.qp().post_send(
+        send_wr::send(sending.self.mr.sge(200, 13)).to(*to_group, 0xffffff, qkey).signaled());
+    CHECK(hearing.self.next().byte_len() == header + 13);
+    CHECK(text(std::span(hearing.self.memory).subspan(header, 13)) == "to the others");
+    CHECK(sending.self.next().opcode() == rdmaxx::wc_opcode::send);
+    std::array<rdmaxx::wc, 1> none;
+    CHECK(sending.self.cq.poll(none).empty());
+}
+
 TEST_CASE_METHOD(fixture, "leaving a group waits for its events, and a held one is reported", "[ib][multicast][hang]") {
     member a;
     rdmaxx::multicast_membership membership = a.self.id.join_multicast(group);

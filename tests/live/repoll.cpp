@@ -13,7 +13,7 @@ using namespace live;
 
 static_assert(RDMAXX_HAS_REPOLL);
 
-TEST_CASE_METHOD(fixture, "repoll finds the rsockets that are ready among those that were added", "[rsocket][65]") {
+TEST_CASE_METHOD(fixture, "repoll finds the rsockets that are ready among those that were added", "[ib][rsocket][65]") {
     rdmaxx::rsocket listener(AF_INET);
     listener.bind(ipv4());
     listener.listen();

@@ -96,7 +96,7 @@ bool readable(const rdmaxx::rsocket& socket, std::chrono::milliseconds time) {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by every call", "[rsocket][asan]") {
+TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by every call", "[ib][rsocket]") {
     stream s;
     CHECK(s.client.send(bytes("sent ")) == 5);
     CHECK(s.client.write(bytes("written ")) == 8);
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by ever
 }
 
 TEST_CASE_METHOD(fixture, "rsockets know both addresses, and a stream is ended by shutdown and by its end",
-                 "[rsocket][asan]") {
+                 "[ib][rsocket]") {
     stream s;
     CHECK(s.client.peer_address() == s.at);
     CHECK(s.server.local_address() == s.at);
@@ -152,7 +152,7 @@ TEST_CASE_METHOD(fixture, "rsockets know both addresses, and a stream is ended b
     CHECK_FALSE(s.server);
 }
 
-TEST_CASE_METHOD(fixture, "a stream carries more than its buffers hold, while both sides send", "[rsocket]") {
+TEST_CASE_METHOD(fixture, "a stream carries more than its buffers hold, while both sides send", "[ib][rsocket]") {
     stream s;
     std::string data(1 << 20, '\0');
     std::iota(data.begin(), data.end(), '\0');
@@ -191,7 +191,7 @@ const role sends_datagrams("sends_datagrams", []() {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "datagrams of rsockets are an error on RoCE", "[rsocket]") {
+TEST_CASE_METHOD(fixture, "datagrams of rsockets are an error on RoCE", "[ib][rsocket]") {
     process p(sends_datagrams);
     CHECK(p.rest() == "all as it should be [exit status 0]");
 }
@@ -223,7 +223,7 @@ struct pipe_ends {
 } // namespace
 
 TEST_CASE_METHOD(waiting_fixture, "rpoll finds the rsocket that is ready, beside a descriptor, and keeps to its time",
-                 "[rsocket][asan]") {
+                 "[ib][rsocket]") {
     stream s;
     const pipe_ends other;
     std::array<pollfd, 2> wanted = {pollfd{s.server.native_handle(), POLLIN, 0}, pollfd{other.ends[0], POLLIN, 0}};
@@ -248,7 +248,7 @@ TEST_CASE_METHOD(waiting_fixture, "rpoll finds the rsocket that is ready, beside
 }
 
 TEST_CASE_METHOD(waiting_fixture, "rselect finds the rsocket that is ready, beside a descriptor, and keeps to its time",
-                 "[rsocket]") {
+                 "[ib][rsocket]") {
     stream s;
     const pipe_ends other;
     fd_set readable_set;
@@ -277,7 +277,7 @@ TEST_CASE_METHOD(waiting_fixture, "rselect finds the rsocket that is ready, besi
 }
 
 TEST_CASE_METHOD(fixture, "a non-blocking rsocket is EAGAIN where it would block, and connects in the background",
-                 "[rsocket]") {
+                 "[ib][rsocket]") {
     rdmaxx::rsocket listener = listening();
     listener.set_nonblocking();
     std::error_code ec;
@@ -306,7 +306,8 @@ TEST_CASE_METHOD(fixture, "a non-blocking rsocket is EAGAIN where it would block
     CHECK(client.recv(writable(text)) > 0); // waits for it
 }
 
-TEST_CASE_METHOD(fixture, "options of rsockets are set and read, and one that is not known is an error", "[rsocket]") {
+TEST_CASE_METHOD(fixture, "options of rsockets are set and read, and one that is not known is an error",
+                 "[ib][rsocket]") {
     rdmaxx::rsocket socket(AF_INET);
     CHECK(socket.getsockopt(SOL_SOCKET, SO_REUSEADDR) == 0);
     socket.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1);
@@ -326,7 +327,7 @@ TEST_CASE_METHOD(fixture, "options of rsockets are set and read, and one that is
     CHECK(ec);
 }
 
-TEST_CASE_METHOD(fixture, "memory that an rsocket maps is written by its peer", "[rsocket][asan]") {
+TEST_CASE_METHOD(fixture, "memory that an rsocket maps is written by its peer", "[ib][rsocket]") {
     stream s([](rdmaxx::rsocket& socket) { socket.iomap_size(4); });
     std::vector<std::byte> memory(4096);
     const off_t at = s.server.iomap(memory);
@@ -342,7 +343,7 @@ TEST_CASE_METHOD(fixture, "memory that an rsocket maps is written by its peer", 
     CHECK(ec == std::errc::invalid_argument);
 }
 
-TEST_CASE_METHOD(fixture, "what rsockets cannot do is an error with the call and the address", "[rsocket]") {
+TEST_CASE_METHOD(fixture, "what rsockets cannot do is an error with the call and the address", "[ib][rsocket]") {
     std::error_code ec;
     rdmaxx::rsocket listener = listening();
     rdmaxx::rsocket second(AF_INET);
@@ -361,7 +362,7 @@ TEST_CASE_METHOD(fixture, "what rsockets cannot do is an error with the call and
     CHECK(ec == std::errc::not_supported);
 }
 
-TEST_CASE_METHOD(fixture, "an empty rsocket is EBADF, a moved one the same connection", "[rsocket][asan]") {
+TEST_CASE_METHOD(fixture, "an empty rsocket is EBADF, a moved one the same connection", "[ib][rsocket]") {
     stream s;
     std::error_code ec;
     rdmaxx::rsocket moved = std::move(s.client);

@@ -1,7 +1,5 @@
-// Shared receive queues, asynchronous events, migration between channels, and synchronous ids.
+// Shared receive queues, asynchronous events, and migration between channels.
 #include "live.hpp"
-
-#include <rdmaxx/cm/sync_id.hpp>
 
 #include <array>
 #include <stdexcept>
@@ -87,6 +85,74 @@ TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its send
     CHECK(flushed == std::vector<std::uint64_t>{7}); // the receive is the others' as well, and stays
     s.clients[1].qp.post_send(send_wr::send_with_imm(std::span<const rdmaxx::sge>(), 12));
     CHECK(s.next().wr_id() == 1);
+}
+
+TEST_CASE_METHOD(fixture, "an id's own shared queue serves its queue pair, and ends after that", "[ib][srq]") {
+    host local;
+    rdmaxx::event_channel channel;
+    end client(resolved(channel, local.address()), local.domain);
+    client.id.connect();
+    const rdmaxx::cq cq(local.device, 16);
+    rdmaxx::cm_id server = get(local.channel, cm_event_type::connect_request).take_id();
+    const bool extended = GENERATE(false, true);
+    if (extended) {
+        ibv_srq_init_attr_ex attr{};
+        attr.attr.max_wr = 8;
+        attr.attr.max_sge = 1;
+        attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+        attr.srq_type = IBV_SRQT_BASIC;
+        attr.pd = local.domain.native_handle();
+        server.create_srq_ex(attr);
+    } else {
+        server.create_srq(local.domain, {.max_wr = 8});
+    }
+    std::error_code ec;
+    CHECK_FALSE(server.create_srq(local.domain, {}, ec));
+    CHECK(ec == std::errc::invalid_argument);
+    server.create_qp(local.domain, rdmaxx::qp_init_attr(cq, 4));
+    CHECK(server.qp().srq() == server.srq());
+    server.srq().post_recv(rdmaxx::recv_wr().wr_id(3));
+    server.accept();
+    static_cast<void>(get(channel, cm_event_type::established));
+    client.qp.post_send(send_wr::send(std::span<const rdmaxx::sge>()));
+    std::array<rdmaxx::wc, 1> received;
+    for (const stopwatch waited; waited.elapsed() < soon && cq.poll(received).empty();)
+        ;
+    CHECK(received[0].wr_id() == 3);
+
+    server.destroy_srq(ec);
+    CHECK(ec == std::errc::device_or_resource_busy);
+    CHECK(server.srq());
+    server.destroy_qp();
+    if (GENERATE(false, true))
+        server.destroy_srq(); // else with the id
+}
+
+TEST_CASE_METHOD(fixture, "a queue pair of extended attributes is the id's like any other", "[ib][connection]") {
+    host local;
+    rdmaxx::event_channel channel;
+    const rdmaxx::cq cq(local.device, 16);
+    rdmaxx::cm_id client = resolved(channel, local.address());
+    const rdmaxx::pd_ref librarys = client.pd();
+    ibv_qp_init_attr_ex attr{};
+    attr.send_cq = attr.recv_cq = cq.native_handle();
+    attr.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    attr.qp_type = IBV_QPT_RC;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+    attr.pd = local.domain.native_handle();
+    CHECK(client.create_qp_ex(attr).pd() == local.domain);
+    std::error_code ec;
+    CHECK_FALSE(client.create_qp_ex(attr, ec));
+    CHECK(ec == std::errc::invalid_argument);
+    client.connect();
+    end server = local.request();
+    server.qp.post_recv(server.mr);
+    server.id.accept();
+    static_cast<void>(get(channel, cm_event_type::established));
+    client.qp().post_send(send_wr::send(std::span<const rdmaxx::sge>()));
+    CHECK(server.next_ok().byte_len() == 0U);
+    client.destroy_qp();
+    CHECK(client.pd() == librarys);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -175,124 +241,4 @@ TEST_CASE_METHOD(fixture, "an id whose event is held moves after the ack, and ta
     CHECK(std::string(recorder.reports()[0].call) == "rdma_migrate_id");
     CHECK(next(to).type() == cm_event_type::route_resolved);
     CHECK_FALSE(from.try_get_cm_event());
-}
-
-// ---------------------------------------------------------------------------------------------------------------
-// Synchronous ids.
-
-TEST_CASE_METHOD(fixture, "synchronous ids connect, talk and disconnect, each call with its answer", "[sync][asan]") {
-    rdmaxx::sync_id listener;
-    listener.bind_addr(ipv4());
-    listener.listen();
-    const rdmaxx::context device(listener);
-    const rdmaxx::cq cq(device, 16);
-    std::string failure;
-    std::thread client([&]() {
-        try {
-            rdmaxx::sync_id id;
-            id.resolve_addr(listener.local_address(), 2s);
-            id.resolve_route(2s);
-            id.create_qp(rdmaxx::qp_init_attr(cq, 2));
-            id.connect({.private_data = bytes("hello")});
-            need(id.last_event().type() == cm_event_type::established, "established");
-            id.disconnect();
-            id.disconnect();
-        } catch (const std::exception& e) {
-            failure = e.what();
-        }
-    });
-    rdmaxx::sync_id child = listener.get_request();
-    const rdmaxx::cm_event_snapshot request = child.last_event();
-    CHECK(text(request.private_data().first(5)) == "hello");
-    child.create_qp(rdmaxx::qp_init_attr(cq, 2));
-    child.accept();
-    child.disconnect();
-    client.join();
-    CHECK(failure == "");
-}
-
-TEST_CASE_METHOD(fixture, "a synchronous call fails with its event's reason: rejected 8, timed out", "[ib][sync]") {
-    rdmaxx::sync_id id;
-    id.resolve_addr(ipv4(1), 2s);
-    id.resolve_route(2s);
-    const rdmaxx::cq cq(id.verbs(), 4);
-    id.create_qp(rdmaxx::qp_init_attr(cq, 1));
-    std::error_code ec;
-    id.connect({}, ec);
-    CHECK(ec == std::error_code(8, rdmaxx::reject_category()));
-    CHECK(id.last_event().type() == cm_event_type::rejected);
-
-    rdmaxx::sync_id nobody;
-    const stopwatch waited;
-    nobody.resolve_addr(address_of_nobody(), 100ms, ec); // and not two seconds
-    CHECK(ec == std::errc::timed_out);
-    CHECK(waited.elapsed() < soon);
-}
-
-TEST_CASE_METHOD(fixture, "a listener may end before the child that it has just returned", "[sync][hang]") {
-    host local;
-    rdmaxx::sync_id listener;
-    listener.bind_addr(ipv4());
-    listener.listen();
-    rdmaxx::event_channel channel;
-    end client(resolved(channel, listener.local_address()), local.domain);
-    client.id.connect();
-    rdmaxx::sync_id child = listener.get_request();
-    listener = rdmaxx::sync_id(nullptr); // its request's event is held, by the child: C would wait for ever
-    const rdmaxx::cq cq(local.device, 4);
-    child.create_qp(local.domain, rdmaxx::qp_init_attr(cq, 1));
-    std::thread accepting([&]() { child.accept(); });
-    CHECK(next(channel).type() == cm_event_type::established);
-    accepting.join();
-}
-
-TEST_CASE_METHOD(fixture, "a synchronous id that is connected has no established event left for a channel",
-                 "[sync][migrate]") {
-    host local;
-    std::thread server([&]() {
-        end accepted = local.request();
-        accepted.id.accept();
-        static_cast<void>(get(local.channel, cm_event_type::established));
-        static_cast<void>(get(local.channel, cm_event_type::disconnected));
-        accepted.id.disconnect();
-    });
-    rdmaxx::sync_id id;
-    id.resolve_addr(local.address(), 2s);
-    id.resolve_route(2s);
-    const rdmaxx::cq cq(id.verbs(), 4);
-    id.create_qp(rdmaxx::qp_init_attr(cq, 1));
-    id.connect();
-    rdmaxx::event_channel channel;
-    rdmaxx::cm_id asynchronous = std::move(id).migrate(channel);
-    CHECK_FALSE(channel.get_cm_event_for(50ms));
-    asynchronous.disconnect();
-    CHECK(next(channel).type() == cm_event_type::disconnected);
-    server.join();
-}
-
-TEST_CASE_METHOD(fixture, "a listener with queue pair attributes that no device has rejects, and leaves nothing",
-                 "[sync]") {
-    host local;
-    const rdmaxx::cq cq(local.device, 4);
-    const std::string port = std::to_string(local.address().port() + 1);
-    rdma_addrinfo hints{};
-    hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
-    hints.ai_port_space = RDMA_PS_TCP;
-    rdma_addrinfo* found = nullptr;
-    REQUIRE(::rdma_getaddrinfo(variable("RIG_ADDR4").c_str(), port.c_str(), &hints, &found) == 0);
-    {
-        rdmaxx::sync_id listener = rdmaxx::sync_id::create_ep(rdmaxx::addrinfo_entry(found), local.domain,
-                                                              rdmaxx::qp_init_attr(cq, 1).max_inline_data(1 << 20));
-        listener.listen();
-        for (int i = 0; i < 3; ++i) {
-            rdmaxx::event_channel channel;
-            end client(resolved(channel, listener.local_address()), local.domain);
-            client.id.connect();
-            std::error_code ec;
-            CHECK_FALSE(listener.get_request(ec));
-            CHECK(ec == std::errc::invalid_argument);
-            CHECK(next(channel).type() == cm_event_type::rejected);
-        }
-    }
-    ::rdma_freeaddrinfo(found);
 }
