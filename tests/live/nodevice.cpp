@@ -4,8 +4,10 @@
 #include "main.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <vector>
 
 using namespace live;
@@ -37,24 +39,111 @@ void check_no_device(const std::error_code& ec) {
 // removal waits for that.
 namespace {
 
-const role is_told("is_told", []() {
+/// Which ids got device_removal, and how often.
+class removals {
+public:
+    /// Gets events until so many have come; what else comes is of the connections' ends.
+    removals(std::initializer_list<rdmaxx::event_channel*> channels, std::size_t count) {
+        for (const stopwatch waited; told_.size() < count && waited.elapsed() < soon;)
+            for (rdmaxx::event_channel* channel : channels) {
+                const rdmaxx::cm_event event = channel->get_cm_event_for(10ms);
+                if (event.type() == rdmaxx::cm_event_type::device_removal)
+                    told_.push_back(event.id().native_handle());
+            }
+    }
+    [[nodiscard]] bool once(const rdmaxx::cm_id& id) const {
+        return std::count(told_.begin(), told_.end(), id.native_handle()) == 1;
+    }
+
+private:
+    std::vector<const void*> told_;
+};
+
+void ready_for_removal() {
+    std::printf("ready\n");
+    std::fflush(stdout);
+}
+
+const role bare_listener("bare_listener", []() {
+    rdmaxx::event_channel channel;
+    rdmaxx::cm_id listener(channel);
+    int mine = 0;
+    listener.set_user_context(&mine);
+    listener.bind_addr(ipv4());
+    listener.listen();
+    ready_for_removal();
+    {
+        const rdmaxx::cm_event event = get(channel, rdmaxx::cm_event_type::device_removal);
+        need(event.id() == listener && !event.listen_id(), "it is the listener's");
+        need(event.id().user_context<int>() == &mine, "and so is its context");
+        need(!event.code() && event.private_data().empty(), "it carries nothing else");
+        need(rdmaxx::classify(std::make_error_code(std::errc::no_such_device)) == rdmaxx::error_class::device, "class");
+    }
+    listener = rdmaxx::cm_id();
+
+    // What is left says so: the device is on its way out.
+    rdmaxx::cm_id again(channel);
+    std::error_code ec;
+    again.bind_addr(ipv4(), ec);
+    need(ec == std::errc::no_such_device, "no new id comes to it: " + ec.message());
+    std::printf("all ended ");
+    return 0;
+});
+
+const role under_load("under_load", []() {
+    {
+        std::vector<connection> all(3);
+        for (connection& c : all)
+            for (int i = 0; i < 8; ++i) {
+                c.server.qp.post_recv(c.server.mr);
+                c.client.qp.post_send(c.client.mr); // of the next one the removal hears
+            }
+        ready_for_removal();
+        for (connection& c : all) {
+            // The load goes on until the device does not take it any more, or says that it goes.
+            bool ended = false;
+            for (const stopwatch waited; !ended && waited.elapsed() < soon;) {
+                std::array<rdmaxx::wc, 8> done;
+                std::error_code ec;
+                for (const rdmaxx::wc& completion : c.client.cq.poll(done))
+                    ended = ended || !completion.ok();
+                for (const rdmaxx::wc& completion : c.server.cq.poll(done))
+                    if (completion.is_recv() && completion.ok())
+                        c.server.qp.post_recv(c.server.mr);
+                c.client.qp.post_send(rdmaxx::send_wr::send(c.client.mr.sge(0, 64)).signaled(), ec);
+                ended = ended || c.channel.try_get_cm_event().type() == rdmaxx::cm_event_type::device_removal;
+            }
+            need(ended, "each connection sees it");
+        }
+        std::error_code ec;
+        for (connection& c : all) {
+            static_cast<void>(rdmaxx::close(c.channel, c.client.id, 100ms, ec)); // bounded, whatever the device's state
+            need(!ec, "close: " + ec.message());
+        }
+    }
+    std::printf("all ended ");
+    return 0;
+});
+
+const role idle("idle", []() {
     {
         connection c;
         c.server.qp.post_recv(c.server.mr);
-        std::printf("ready\n");
-        std::fflush(stdout);
-        std::vector<const void*> told;
-        for (const stopwatch waited; told.size() < 3 && waited.elapsed() < soon;)
-            for (rdmaxx::event_channel* channel : {&c.channel, &c.local.channel}) {
-                const rdmaxx::cm_event event = channel->get_cm_event_for(10ms);
-                if (event.type() == rdmaxx::cm_event_type::device_removal)
-                    told.push_back(event.id().native_handle());
-            }
-        const auto once = [&](const rdmaxx::cm_id& id) {
-            return std::count(told.begin(), told.end(), id.native_handle()) == 1;
-        };
-        need(once(c.local.listener), "the listener is told");
-        need(once(c.client.id) && once(c.server.id), "both ends are told");
+        ready_for_removal();
+        const removals told({&c.channel, &c.local.channel}, 3);
+        need(told.once(c.local.listener), "the listener is told");
+        need(told.once(c.client.id) && told.once(c.server.id), "both ends are told");
+    }
+    // The same process goes on with another device: nothing here remembers the one that went.
+    need(std::system("ip link add w7 type veth peer name w8 && ip address add 203.0.113.7/24 dev w7 &&"
+                     "ip link set w7 up && ip link set w8 up && rdma link add rxe8 type rxe netdev w7") == 0,
+         "another device"); // NOLINT(concurrency-mt-unsafe): there is one thread
+    {
+        connection c(options{.at = rdmaxx::address("203.0.113.7", 0)});
+        need(std::string(c.client.id.verbs().device().name()) == "rxe8", "it is that device");
+        c.server.qp.post_recv(c.server.mr);
+        c.client.qp.post_send(c.client.mr);
+        need(c.server.next_ok().is_recv(), "it works");
     }
     std::printf("all ended ");
     return 0;
@@ -63,11 +152,14 @@ const role is_told("is_told", []() {
 } // namespace
 
 TEST_CASE("a device that is removed tells each id of it, and all of them end") {
+    const role* const part = GENERATE(&bare_listener, &under_load, &idle);
+    CAPTURE(part->name());
     REQUIRE(shell("rdma link add rxe7 type rxe netdev " + variable("RIG_NETDEV")) == 0);
-    process p(is_told);
+    process p(*part);
     REQUIRE(p.line() == "ready");
     CHECK(shell("timeout 60 rdma link del rxe7") == 0);
     CHECK(p.rest() == "all ended [exit status 0]");
+    CHECK(shell("! test -e /sys/class/infiniband/rxe8 || rdma link del rxe8") == 0);
 }
 
 TEST_CASE("without a device every entry point says so, and a device that comes later is found") {
