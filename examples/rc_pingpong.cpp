@@ -4,8 +4,8 @@
 //     rc_pingpong [options]          server
 //     rc_pingpong [options] host     client
 //
-// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other way),
-// says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
+// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other
+// way), says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
 #include <rdmaxx/verbs.hpp>
 
 #include <array>

@@ -1,11 +1,12 @@
-// Messages to and fro over many reliable connections, whose receives come from one shared receive queue. They are set up
-// by hand, without librdmacm: the peers tell each other their queue pairs over TCP. Speaks to ibv_srq_pingpong of rdma-core, in both roles, and takes its options:
+// Messages to and fro over many reliable connections, whose receives come from one shared receive queue. They are set
+// up by hand, without librdmacm: the peers tell each other their queue pairs over TCP. Speaks to ibv_srq_pingpong of
+// rdma-core, in both roles, and takes its options:
 //
 //     srq_pingpong [options]          server
 //     srq_pingpong [options] host     client
 //
-// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other way),
-// says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
+// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other
+// way), says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
 #include <rdmaxx/verbs.hpp>
 
 #include <array>

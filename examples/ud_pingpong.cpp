@@ -1,11 +1,12 @@
 // Datagrams to and fro: the peers tell each other their queue pairs over TCP, and name the peer's in each request. A
-// datagram that is lost ends the game: nobody sends it again. Speaks to ibv_ud_pingpong of rdma-core, in both roles, and takes its options:
+// datagram that is lost ends the game: nobody sends it again. Speaks to ibv_ud_pingpong of rdma-core, in both roles,
+// and takes its options:
 //
 //     ud_pingpong [options]          server
 //     ud_pingpong [options] host     client
 //
-// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other way),
-// says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
+// What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other
+// way), says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
 #include <rdmaxx/verbs.hpp>
 
 #include <array>

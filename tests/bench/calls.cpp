@@ -89,6 +89,61 @@ COUNTED void short_post_send_made(qp_ref qp, const rdmaxx::sge& piece, long time
         qp.post_send(rdmaxx::sge(piece), static_cast<std::uint64_t>(i));
 }
 
+// Sixteen of them in a row, as one chain.
+
+COUNTED void c_post_chain_16(ibv_qp* qp, ibv_send_wr* requests, std::size_t count, long times) {
+    for (long i = 0; i < times; ++i) {
+        for (std::size_t k = 0; k + 1 < count; ++k)
+            requests[k].next = &requests[k + 1];
+        requests[count - 1].next = nullptr;
+        ibv_send_wr* bad = nullptr;
+        if (const int error = ibv_post_send(qp, requests, &bad))
+            failed(error);
+    }
+}
+
+COUNTED void throwing_post_chain_16(qp_ref qp, rdmaxx::send_wr* requests, std::size_t count, long times) {
+    for (long i = 0; i < times; ++i)
+        qp.post_send(std::span<rdmaxx::send_wr>(requests, count));
+}
+
+// The same by the extended interface.
+
+using batch_qp = rdmaxx::qp_ex_ref<rdmaxx::send_ops::send>;
+
+COUNTED void c_batch_16(ibv_qp_ex* qp, const ibv_sge* piece, long times) {
+    for (long i = 0; i < times; ++i) {
+        ibv_wr_start(qp);
+        for (std::uint64_t k = 0; k < 16; ++k) {
+            qp->wr_id = k;
+            qp->wr_flags = IBV_SEND_SIGNALED;
+            ibv_wr_send(qp);
+            ibv_wr_set_sge(qp, piece->lkey, piece->addr, piece->length);
+        }
+        if (const int error = ibv_wr_complete(qp))
+            failed(error);
+    }
+}
+
+COUNTED void throwing_batch_16(batch_qp qp, const rdmaxx::sge& piece, long times) {
+    for (long i = 0; i < times; ++i) {
+        auto batch = qp.start();
+        for (std::uint64_t k = 0; k < 16; ++k)
+            batch.wr(k).signaled().send(piece);
+        batch.complete();
+    }
+}
+
+COUNTED void try_batch_16(batch_qp qp, const rdmaxx::sge& piece, long times) {
+    for (long i = 0; i < times; ++i) {
+        auto batch = qp.start();
+        for (std::uint64_t k = 0; k < 16; ++k)
+            batch.wr(k).signaled().send(piece);
+        if (const int error = batch.try_complete())
+            failed(error);
+    }
+}
+
 // ---------------------------------------------------------------- post_recv
 
 COUNTED void c_post_recv(ibv_qp* qp, ibv_recv_wr* request, long times) {
@@ -237,6 +292,65 @@ COUNTED std::uint64_t ec_poll_16(cq_ref cq, long times) {
     return sum;
 }
 
+// By the extended poll, as a range.
+
+using range_cq = rdmaxx::cq_ex_ref<rdmaxx::wc_fields::none>;
+
+COUNTED std::uint64_t c_poll_range_16(ibv_cq_ex* cq, long times) {
+    std::uint64_t sum = 0;
+    for (long i = 0; i < times; ++i) {
+        ibv_poll_cq_attr attr{};
+        int result = ibv_start_poll(cq, &attr);
+        if (result == ENOENT)
+            continue;
+        if (result != 0)
+            failed(result);
+        int left = 16;
+        do {
+            if (cq->status == IBV_WC_SUCCESS)
+                sum += cq->wr_id;
+            if (--left == 0)
+                break;
+            result = ibv_next_poll(cq);
+        } while (result == 0);
+        ibv_end_poll(cq);
+        if (result != 0 && result != ENOENT)
+            failed(result);
+    }
+    return sum;
+}
+
+COUNTED std::uint64_t throwing_poll_range_16(range_cq cq, long times) {
+    std::uint64_t sum = 0;
+    for (long i = 0; i < times; ++i) {
+        int left = 16;
+        for (const auto completion : cq.poll()) {
+            if (completion.ok())
+                sum += completion.wr_id();
+            if (--left == 0)
+                break;
+        }
+    }
+    return sum;
+}
+
+COUNTED std::uint64_t ec_poll_range_16(range_cq cq, long times) {
+    std::uint64_t sum = 0;
+    std::error_code ec;
+    for (long i = 0; i < times; ++i) {
+        int left = 16;
+        for (const auto completion : cq.poll(ec)) {
+            if (completion.ok())
+                sum += completion.wr_id();
+            if (--left == 0)
+                break;
+        }
+        if (ec)
+            failed(ec.value());
+    }
+    return sum;
+}
+
 // The room for the completions made for each poll, as in a function that polls once.
 
 COUNTED long c_poll_16_local(ibv_cq* cq, long times) {
@@ -335,10 +449,15 @@ int main(int, char** argv) {
     const rdmaxx::cq cq(device, 16);
     const rdmaxx::qp qp(pd, rdmaxx::qp_init_attr(cq, 16));
 
+    const rdmaxx::cq_ex<rdmaxx::wc_fields::none> cq_ex(device, 16);
+    const rdmaxx::qp_ex<rdmaxx::send_ops::send> qp_ex(pd, rdmaxx::qp_init_attr(cq, 16));
+
     std::array<std::byte, 64> memory{};
     const rdmaxx::mr mr(pd, memory);
     const rdmaxx::sge piece = mr.sge();
     rdmaxx::send_wr send = rdmaxx::send_wr::send(piece);
+    std::array<rdmaxx::send_wr, 16> chain;
+    chain.fill(send);
     rdmaxx::recv_wr receive(piece);
 
     fake::bench_mode(true, id.native_handle());
@@ -348,6 +467,11 @@ int main(int, char** argv) {
     c_post_send_made(qp.native_handle(), &piece, times);
     throwing_post_send_made(qp, piece, times);
     short_post_send_made(qp, piece, times);
+    c_post_chain_16(qp.native_handle(), chain.data(), chain.size(), times);
+    throwing_post_chain_16(qp, chain.data(), chain.size(), times);
+    c_batch_16(qp_ex.native_handle_ex(), &piece, times);
+    for (const auto run : {throwing_batch_16, try_batch_16})
+        run(qp_ex, piece, times);
     for (const auto run : {throwing_post_recv, try_post_recv, ec_post_recv})
         run(qp, receive, times);
     c_post_recv(qp.native_handle(), &receive, times);
@@ -358,6 +482,9 @@ int main(int, char** argv) {
     std::uint64_t sum = c_poll_16(cq.native_handle(), times);
     for (const auto run : {throwing_poll_16, raw_poll_16, try_poll_16, ec_poll_16})
         sum += run(cq, times);
+    sum += c_poll_range_16(cq_ex.native_handle_ex(), times);
+    for (const auto run : {throwing_poll_range_16, ec_poll_range_16})
+        sum += run(cq_ex, times);
     polled += c_poll_16_local(cq.native_handle(), times);
     polled += throwing_poll_16_local(cq, times);
     c_request_notify(cq.native_handle(), times);

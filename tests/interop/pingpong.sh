@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
-# The pingpong examples against rdma-core's own (ibv_*_pingpong), in both roles, and against each other. To be run by the
-# rig. Prints TAP: a line for each test and, below one that failed, what it had to say.
+# The pingpong examples against rdma-core's own (ibv_*_pingpong), in both roles, and against each other. To be run by
+# the rig. Prints TAP: a line for each test and, below one that failed, what it had to say.
 #
 # Usage: pingpong.sh rc_pingpong uc_pingpong ud_pingpong srq_pingpong [PATTERN: only tests with such names]
 
@@ -77,7 +77,8 @@ play() { # SERVER CLIENT OPTIONS...: commands, with their own options behind a s
     wait $! || failed="$failed, server $?"
     if [[ $failed != 0 ]] || ! grep -q '^'"$(iters "$@")"' iters in ' "$out/server" "$out/client" ||
         grep -q 'invalid data' "$out/server" "$out/client"; then
-        printf 'status: client %s\n--- server\n%s\n--- client\n%s\n' "$failed" "$(tail -n 5 "$out/server")" "$(tail -n 5 "$out/client")"
+        printf 'status: client %s\n' "$failed"
+        tail -n 5 "$out/server" "$out/client"
         return 1
     fi
 }

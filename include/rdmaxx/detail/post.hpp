@@ -45,10 +45,12 @@ template <class Request>
 
 template <class Request>
 [[nodiscard]] Request& chain(std::span<Request> requests) noexcept {
-    for (std::size_t i = 0; i + 1 < requests.size(); ++i)
-        requests[i].next = &requests[i + 1];
-    requests.back().next = nullptr;
-    return requests.front();
+    Request* const first = requests.data();
+    Request* const last = first + (requests.size() - 1);
+    for (Request* at = first; at != last; ++at)
+        at->next = at + 1;
+    last->next = nullptr;
+    return *first;
 }
 
 [[nodiscard]] inline int c_post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {

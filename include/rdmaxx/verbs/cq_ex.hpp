@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <arpa/inet.h>
 
@@ -199,14 +200,14 @@ public:
         /// The completion that it is at.
         [[nodiscard]] completion<Fields> operator*() const noexcept { return completion<Fields>(range_->cq_); }
         /// The next completion, or the end. C call: ibv_next_poll(3).
-        iterator& operator++() noexcept(!Throws) {
-            range_->move("ibv_next_poll", ::ibv_next_poll(range_->cq_));
+        iterator& operator++() noexcept {
+            range_->result_ = ::ibv_next_poll(range_->cq_);
             return *this;
         }
-        void operator++(int) noexcept(!Throws) { ++*this; }
+        void operator++(int) noexcept { ++*this; }
 
-        /// True at the end.
-        [[nodiscard]] bool operator==(sentinel) const noexcept { return !range_->more_; }
+        /// True at the end. A failure of the C call that came before shows here.
+        [[nodiscard]] bool operator==(sentinel) const noexcept(!Throws) { return range_->at_end(); }
 
     private:
         friend completion_range;
@@ -231,31 +232,33 @@ private:
     template <wc_fields, class>
     friend class detail::cq_ex_ops;
 
-    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept(!Throws) : cq_(cq), ec_(ec) {
+    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept : cq_(cq), ec_(ec) {
         ibv_poll_cq_attr attr{};
-        const int result = ::ibv_start_poll(cq, &attr);
-        started_ = result == 0; // a start that found nothing, or failed, must not be ended
-        move("ibv_start_poll", result);
+        result_ = ::ibv_start_poll(cq, &attr);
+        started_ = result_ == 0; // a start that found nothing, or failed, must not be ended
     }
 
-    void move(const char* call, int result) noexcept(!Throws) {
-        more_ = result == 0;
-        if (!more_ && result != ENOENT) [[unlikely]]
-            fail(call, result);
+    [[nodiscard]] bool at_end() noexcept(!Throws) {
+        if (result_ == 0) [[likely]]
+            return false;
+        if (result_ != ENOENT) [[unlikely]]
+            fail(std::exchange(result_, ENOENT), started_, ec_);
+        return true;
     }
 
-    RDMAXX_COLD void fail(const char* call, int result) const noexcept(!Throws) {
-        const detail::status failed = {call, detail::error_number(result)};
+    // Not of the object: its address would keep all of it in memory.
+    RDMAXX_COLD static void fail(int result, bool started, std::error_code* ec) noexcept(!Throws) {
+        const detail::status failed = {started ? "ibv_next_poll" : "ibv_start_poll", detail::error_number(result)};
         if constexpr (Throws)
             detail::raise(failed);
         else
-            detail::assign(*ec_, failed);
+            detail::assign(*ec, failed);
     }
 
     ibv_cq_ex* cq_;
     std::error_code* ec_;
+    int result_ = 0;
     bool started_ = false;
-    bool more_ = false;
 };
 
 /// How a cq_ex is made (struct ibv_cq_init_attr_ex). It pins what was given as an owner, and hands the pins to the CQ.
@@ -323,8 +326,8 @@ public:
     /// The completions that are there now: `for (const auto completion : cq.poll())`. Data path: no system call, no
     /// allocation; never blocks, and takes what comes while the loop runs as well, so a loop that has other work to do
     /// ends itself. C calls: ibv_start_poll(3), ibv_next_poll(3), ibv_end_poll(3).
-    /// @throws error where the C calls fail, here and in the range's ++: the CQ is broken
-    [[nodiscard]] completion_range<Fields, true> poll() const {
+    /// The loop throws where the C calls fail: the CQ is broken.
+    [[nodiscard]] completion_range<Fields, true> poll() const noexcept {
         return completion_range<Fields, true>(native_handle_ex(), nullptr);
     }
     /// @param ec must outlive the range, which sets it when it ends for a failure
