@@ -3,13 +3,15 @@
 # The pingpong examples against rdma-core's own (ibv_*_pingpong), in both roles, and against each other. To be run by
 # the rig. Prints TAP: a line for each test and, below one that failed, what it had to say.
 #
-# Usage: pingpong.sh rc_pingpong uc_pingpong ud_pingpong srq_pingpong [PATTERN: only tests with such names]
+# perf, which has no such counterpart, against itself.
+#
+# Usage: pingpong.sh rc_pingpong uc_pingpong ud_pingpong srq_pingpong perf [PATTERN: only tests with such names]
 
 set -uo pipefail
 export LC_ALL=C
 
 declare -A ours=([rc]=$1 [uc]=$2 [ud]=$3 [srq]=$4)
-only=${5-}
+perf=$5 only=${6-}
 device=${RIG_DEVICE:?to be run by the rig} address=${RIG_ADDR4:?}
 if ! command -v ibv_rc_pingpong >/dev/null; then
     echo "there is no ibv_rc_pingpong: install ibverbs-utils"
@@ -101,6 +103,26 @@ refused() { # CALL COMMAND...
     fi
 }
 
+# A row with its latencies for each operation and way to post, and a picture that is XML.
+measures() {
+    local end=$((SECONDS + 60))
+    "$perf" -p 18700 >"$out/server" 2>&1 &
+    until timeout 100 "$perf" -p 18700 -n 20 -w 4096 --plot "$out/plot.svg" "$address" >"$out/table" 2>"$out/errors"; do
+        if ((SECONDS >= end)); then
+            cat "$out/errors" "$out/server"
+            return 1
+        fi
+        sleep 0.2
+    done
+    if ! awk -F '  +' 'NR > 1 { rows++; for (i = 2; i <= 7; i++) if ($i <= 0 || (i < 4 && $i < $2) || $7 < $i) bad = 1 }
+                       END { exit bad || rows != 8 }' "$out/table" || ! python3 -c '
+import sys, xml.dom.minidom
+assert len(xml.dom.minidom.parse(sys.argv[1]).getElementsByTagName("polyline")) == 8' "$out/plot.svg"; then
+        cat "$out/table"
+        return 1
+    fi
+}
+
 for kind in rc uc ud srq; do
     stock="ibv_${kind}_pingpong -g $gid" mine=${ours[$kind]}
     common=(-n 200 -s 1024)
@@ -125,6 +147,8 @@ else
         check "$kind: no on-demand paging here" refused ibv_reg_mr "${ours[$kind]}" -d "$device" -o
     done
 fi
+check "perf: a table of four operations by two ways, and a picture" measures
+check "perf: wrong options" refused 'server' "$perf" -e nothing
 check "no such device" refused 'no such RDMA device' "${ours[uc]}" -d nothing
 check "no such GID" refused 'no such GID' "${ours[ud]}" -d "$device" -g 200
 

@@ -161,6 +161,34 @@ TEST_CASE_METHOD(unit::test, "qp: the receiving end of XRC has a domain, which i
     CHECK(number(ec) == EINVAL);
 }
 
+TEST_CASE_METHOD(unit::test, "cm_id: makes a queue pair for batches, and keeps what it was made from", "[qp_ex]") {
+    bound_id on;
+    context device(on.id);
+    pd domain(device);
+    cq queue(device, 16);
+    const ibv_cq* raw_queue = queue.native_handle();
+    const ibv_pd* raw_domain = domain.native_handle();
+    const qp_init_attr_ex attr =
+        qp_init_attr_ex(qp_init_attr(queue)).send_ops_flags(static_cast<std::uint64_t>(send_ops::send));
+    const qp_ex_ref<send_ops::send> made(on.id.create_qp_ex(domain, attr));
+    REQUIRE(made);
+    CHECK(made == on.id.qp());
+    CHECK(made.pd() == domain);
+    auto batch = made.start();
+    batch.wr(1).send(inline_data(nullptr, 0));
+    batch.abort();
+    std::error_code ec;
+    CHECK_FALSE(on.id.create_qp_ex(domain, attr, ec)); // it has one
+    CHECK(number(ec) == EINVAL);
+    on.id.destroy_qp();
+    // One without the operations has no batches.
+    CHECK_FALSE(qp_ex_ref<send_ops::send>(on.id.create_qp_ex({}, qp_init_attr_ex(qp_init_attr(queue)))));
+    queue = cq();
+    domain = pd();
+    CHECK_FALSE(fake::alive(raw_domain));
+    CHECK(fake::alive(raw_queue));
+}
+
 // ---------------------------------------------------------------- requests
 
 TEST_CASE_METHOD(unit::test, "batch: each operation sets its own fields", "[batch]") {

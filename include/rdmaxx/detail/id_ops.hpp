@@ -326,6 +326,18 @@ public:
         return ec ? qp_ref() : this->qp();
     }
 
+    /// The same from rdmaxx's type, which pins what it names. A queue pair for batches has its operations set, and is
+    /// `qp_ex_ref<...>(id.create_qp_ex(...))` afterwards.
+    /// @param domain as create_qp's; empty: the id's own
+    qp_ref create_qp_ex(parent<ibv_pd> domain, const qp_init_attr_ex& attr) {
+        check(do_create_qp_ex(domain, attr));
+        return this->qp();
+    }
+    qp_ref create_qp_ex(parent<ibv_pd> domain, const qp_init_attr_ex& attr, std::error_code& ec) noexcept {
+        assign(ec, do_create_qp_ex(domain, attr));
+        return ec ? qp_ref() : this->qp();
+    }
+
     /// Ends the queue pair. Safe while another thread gets from the channel.
     /// @throws error EINVAL where there is none; EBUSY while a multicast group is attached
     /// C call: ibv_destroy_qp(3), which tells what rdma_destroy_qp(3) hides.
@@ -442,6 +454,22 @@ protected:
             return result;
         block().pd_before = this->native_handle()->pd != pd_before ? pd_before : nullptr;
         publish_qp(block());
+        return {};
+    }
+
+    [[nodiscard]] status do_create_qp_ex(parent<ibv_pd> domain, const qp_init_attr_ex& attr) noexcept {
+        ibv_qp_init_attr_ex c = attr.raw();
+        if (domain) {
+            c.pd = domain.native_handle();
+            c.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        }
+        if (const status result = do_create_qp_ex(c); result.failed())
+            return result;
+        id_block& b = block();
+        b.parents[id_block::send_cq_pin] = attr.basic_.send_cq_;
+        b.parents[id_block::recv_cq_pin] = attr.basic_.recv_cq_;
+        b.parents[id_block::pd_pin] = domain.pin();
+        b.parents[id_block::srq_pin] = attr.basic_.srq_;
         return {};
     }
 

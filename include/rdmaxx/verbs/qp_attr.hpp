@@ -200,6 +200,12 @@ public:
         return with(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH);
     }
 #if RDMAXX_HAS_LINUX_VERBS
+    /// The operations that a qp_ex_ref will have: `static_cast<std::uint64_t>(send_ops::send | send_ops::rdma_read)`. A
+    /// qp_ex sets its own.
+    qp_init_attr_ex& send_ops_flags(std::uint64_t value) noexcept {
+        raw_.send_ops_flags = value;
+        return with(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    }
     /// The number that peers see as the sender's, where it is not the queue pair's own: for raw Ethernet's UD traffic.
     qp_init_attr_ex& source_qpn(std::uint32_t value) noexcept {
         raw_.source_qpn = value;
@@ -214,6 +220,8 @@ public:
 
 private:
     friend class qp;
+    template <class>
+    friend class detail::id_owner;
 
     qp_init_attr_ex& with(std::uint32_t mask) noexcept {
         raw_.comp_mask |= mask;
