@@ -7,6 +7,7 @@
 // What it does better than the C program: it finds the GID by itself where the port is Ethernet (RoCE has no other
 // way), says what is missing when a queue pair is refused, loses no wake-up with -e, and has nothing to clean up.
 #include <rdmaxx/verbs.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
 
 #include <array>
 #include <chrono>

@@ -4,8 +4,16 @@
 #include <rdmaxx/cm/rsocket.hpp>
 #include <rdmaxx/cm/stop.hpp>
 #include <rdmaxx/rdmaxx.hpp>
+#include <rdmaxx/verbs/buf.hpp>
+#include <rdmaxx/verbs/comp_cntr.hpp>
+#include <rdmaxx/verbs/counters.hpp>
+#include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/dmah.hpp>
+#include <rdmaxx/verbs/flow.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
 #include <rdmaxx/verbs/memory_resource.hpp>
 #include <rdmaxx/verbs/stop.hpp>
+#include <rdmaxx/verbs/td.hpp>
 
 #include <chrono>
 #include <cstddef>

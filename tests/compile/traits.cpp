@@ -1,7 +1,15 @@
 // What the types promise to the compiler: sizes, copies, conversions, layouts. Compiling it is the test.
 #include <rdmaxx/cm/rsocket.hpp>
 #include <rdmaxx/rdmaxx.hpp>
+#include <rdmaxx/verbs/buf.hpp>
+#include <rdmaxx/verbs/comp_cntr.hpp>
+#include <rdmaxx/verbs/counters.hpp>
+#include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/dmah.hpp>
+#include <rdmaxx/verbs/flow.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
 #include <rdmaxx/verbs/memory_resource.hpp>
+#include <rdmaxx/verbs/td.hpp>
 
 #include <concepts>
 #include <cstddef>

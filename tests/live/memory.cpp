@@ -2,6 +2,8 @@
 // what a software device has none of.
 #include "live.hpp"
 
+#include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
 #include <rdmaxx/verbs/memory_resource.hpp>
 
 #include <array>
@@ -131,9 +133,9 @@ TEST_CASE_METHOD(fixture, "a window outside its rights is refused, and a region 
     const rdmaxx::mr plain(c.local.domain, c.server.memory, full_access);
     std::error_code ec;
     c.server.qp.bind_mw(window, rdmaxx::mw_bind_info(plain, 0, 8, access::remote_read), 1, true, ec);
-    // rdma-core asks first; where it does not, the kernel completes the bind with an error.
+    // rdma-core asks first; where it does not, the bind completes with an error, which is not the same in all kernels.
     if (!ec)
-        CHECK(c.server.next().status() == wc_status::mw_bind_err);
+        CHECK_FALSE(c.server.next().ok());
     else
         CHECK((ec == std::errc::invalid_argument || ec == std::errc::operation_not_permitted));
 }

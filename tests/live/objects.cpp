@@ -1,6 +1,10 @@
 // What devices say of themselves, objects that few devices have, and what is rarely asked of the others.
 #include "live.hpp"
 
+#include <rdmaxx/verbs/counters.hpp>
+#include <rdmaxx/verbs/flow.hpp>
+#include <rdmaxx/verbs/td.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -120,7 +124,7 @@ TEST_CASE_METHOD(fixture, "the device tells its GIDs, P_Keys, ports and limits",
     CHECK(rdmaxx::is_fork_initialized() != rdmaxx::fork_status::disabled);
     std::error_code ec;
     rdmaxx::fork_init(ec);
-    CHECK(ec == std::errc::invalid_argument); // memory is registered already
+    CHECK((!ec || ec == std::errc::invalid_argument)); // older ones: memory is registered already
     CHECK(rdmaxx::mbps_to_rate(10'000) == rdmaxx::rate::gbps_10);
 }
 

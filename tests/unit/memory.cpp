@@ -1,6 +1,8 @@
 // Memory that is not a range of objects: other addresses, windows, device memory, buffers and pmr.
 #include "test.hpp"
 
+#include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
 #include <rdmaxx/verbs/memory_resource.hpp>
 
 #include <array>

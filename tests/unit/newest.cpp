@@ -1,6 +1,12 @@
 // What rdma-core 59 to 65 have added: there where the headers have it, and not there to call where they have not.
 #include "test.hpp"
 
+#include <rdmaxx/verbs/buf.hpp>
+#include <rdmaxx/verbs/comp_cntr.hpp>
+#include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/dmah.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
+
 #include <array>
 
 #include <unistd.h>

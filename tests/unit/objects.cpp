@@ -2,6 +2,11 @@
 // work queues, flows, counters, datagrams.
 #include "test.hpp"
 
+#include <rdmaxx/verbs/counters.hpp>
+#include <rdmaxx/verbs/flow.hpp>
+#include <rdmaxx/verbs/iova_mr.hpp>
+#include <rdmaxx/verbs/td.hpp>
+
 #include <array>
 #include <cstdlib>
 #include <cstring>
