@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The README's program is examples/echo_client.cpp, and what README and pages link to is there."""
+"""The README's program is examples/echo_client.cpp, what README and pages link to is there, and each example has a line
+in examples/README.md."""
 
 import pathlib
 import re
@@ -26,4 +27,10 @@ for page in [root / "README.md", root / "CHANGELOG.md", *root.glob(".github/*.md
                 sys.exit(f"{page.relative_to(root)} links to {target}, which is not there")
 if links < 40:
     sys.exit(f"only {links} links were found: the check does not read them any more")
+lines = (root / "examples/README.md").read_text(encoding="utf-8")
+listed = re.findall(r"^\| \[([^]]+)\]\(\1\) \| \S.* \|$", lines, re.M)
+there = [path.name for path in (root / "examples").iterdir() if path.suffix in (".cpp", ".sh")]
+if sorted(listed) != sorted(there):
+    differ = sorted(set(listed) ^ set(there)) or "a line is there twice"
+    sys.exit(f"examples/README.md does not have one line for each example: {differ}")
 print("README.md shows examples/echo_client.cpp as it is")
