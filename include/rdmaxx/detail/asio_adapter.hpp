@@ -80,8 +80,8 @@ struct io_state {
     unsigned cancels = 0;
 };
 
-/// Waits until the descriptor is readable, and then gets, unless it was cancelled meanwhile. So an event that was got is
-/// always handed over, and an operation that was cancelled has left its event in the channel.
+/// Waits until the descriptor is readable, and then gets, unless it was cancelled meanwhile. So an event that was got
+/// is always handed over, and an operation that was cancelled has left its event in the channel.
 template <class Net, class Executor, class Source>
 class get_operation {
 public:

@@ -6,12 +6,12 @@
 #include <rdmaxx/detail/asio_adapter.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -29,13 +29,10 @@ struct connection_options {
 /// What a connection and its operations under way share.
 template <class Net, class Executor>
 struct connection_state {
-    /// @param id bound to a device; it ends before `channel` does, and may be on another one until then
-    connection_state(basic_event_channel<Net, Executor> channel, cm_id id_, const connection_options& options)
-        : events(std::move(channel)), id(std::move(id_)), size(options.message_size),
-          send_events(events.get_executor(), comp_channel(id.verbs())),
-          recv_events(events.get_executor(), comp_channel(id.verbs())),
-          send_cq(id.verbs(), 1, send_events.next_layer()),
-          recv_cq(id.verbs(), static_cast<int>(options.receives), recv_events.next_layer()),
+    /// @param id_ bound to a device
+    connection_state(cm_id id_, const connection_options& options)
+        : id(std::move(id_)), size(options.message_size), send_channel(id.verbs()), recv_channel(id.verbs()),
+          send_cq(id.verbs(), 1, send_channel), recv_cq(id.verbs(), static_cast<int>(options.receives), recv_channel),
           buffer(size * (options.receives + 1)), memory(id.pd(), buffer) {
         const qp_ref qp =
             id.create_qp(qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(options.receives)));
@@ -50,39 +47,46 @@ struct connection_state {
         id.destroy_qp(ec);
     }
 
+    /// Into the loop, where a connection is to be used. It may have waited elsewhere until it was one.
+    void enter(basic_event_channel<Net, Executor> channel) {
+        events.emplace(std::move(channel));
+        send_events.emplace(events->get_executor(), std::move(send_channel));
+        recv_events.emplace(events->get_executor(), std::move(recv_channel));
+    }
+
     [[nodiscard]] sge slot(std::size_t index, std::size_t length) const { return memory.sge(size * index, length); }
     void post_recv(qp_ref qp, std::size_t index) const { qp.post_recv(slot(index + 1, size), index); }
 
-    /// What is posted then completes as flushed. From any thread, and once.
+    /// What is posted then completes as flushed.
     void end() noexcept {
         std::error_code ec;
-        if (!ending.exchange(true))
-            id.disconnect(ec);
+        id.disconnect(ec);
     }
 
-    basic_event_channel<Net, Executor> events;
+    std::optional<basic_event_channel<Net, Executor>> events;
     cm_id id;
     std::size_t size;
-    basic_comp_channel<Net, Executor> send_events;
-    basic_comp_channel<Net, Executor> recv_events;
+    comp_channel send_channel;
+    comp_channel recv_channel;
+    std::optional<basic_comp_channel<Net, Executor>> send_events;
+    std::optional<basic_comp_channel<Net, Executor>> recv_events;
     cq send_cq;
     cq recv_cq;
     std::vector<std::byte> buffer; // one message to send, then the receives
     mr memory;
     bool sending = false; ///< a send was posted and has not completed: that of a coroutine which was cancelled, perhaps
     bool received_all = false;
-    std::atomic<bool> ending = false;
 };
 
 /// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time,
-/// as long as both belong to one thread or strand. Moved-from and closed connections are empty.
+/// in one thread or strand. Moved-from and closed connections are empty.
 ///
-/// Destroying a connection ends it: the peer's receive() returns 0, and so does one that another coroutine has under way
-/// here; a send under way fails. A coroutine that is cancelled in send() or receive() has lost nothing: a send that was
-/// posted is still sent.
+/// Destroying a connection ends it: the peer's receive() returns 0, and so does one that another coroutine has under
+/// way here; a send under way fails. A coroutine that is cancelled in send() or receive() has lost nothing: a send that
+/// was posted is still sent.
 ///
-/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started; what moves
-/// bulk data has a queue pair and CQs of its own, and waits for them with async_get_cq_event.
+/// Messages are copied into and out of registered buffers: it is for control traffic and for getting started. What
+/// moves bulk data has a queue pair and CQs of its own, and waits for them with async_get_cq_event.
 template <class Net, class Executor>
 class basic_connection {
     template <class T>
@@ -110,15 +114,17 @@ public:
     /// Connects to an address. Its handlers run where the calling coroutine does.
     /// @throws error, unexpected_event (rejected, unreachable, ...), the loop's system_error
     [[nodiscard]] static awaitable<basic_connection> connect(address peer, options with = {}) {
-        basic_event_channel<Net, Executor> events(co_await Net::template this_executor<Executor>());
+        const Executor executor = co_await Net::template this_executor<Executor>();
+        basic_event_channel<Net, Executor> events(executor);
         cm_id id(events.next_layer());
         id.resolve_addr(peer, with.resolve_timeout);
         co_await expect(events, id, cm_event_type::addr_resolved);
         id.resolve_route(with.resolve_timeout);
         co_await expect(events, id, cm_event_type::route_resolved);
-        auto made = std::make_shared<state>(std::move(events), std::move(id), with);
+        auto made = std::make_shared<state>(std::move(id), with);
+        made->enter(std::move(events));
         made->id.connect();
-        co_await expect(made->events, made->id, cm_event_type::established);
+        co_await expect(*made->events, made->id, cm_event_type::established);
         co_return basic_connection(std::move(made));
     }
 
@@ -167,14 +173,14 @@ private:
     }
 
     [[nodiscard]] static awaitable<wc> sent(shared_state self) {
-        const wc done = co_await completion(self->send_events, self->send_cq);
+        const wc done = co_await completion(*self->send_events, self->send_cq);
         self->sending = false;
         co_return done;
     }
 
     [[nodiscard]] static awaitable<std::size_t> do_receive(shared_state self, std::span<std::byte> into) {
         while (!self->received_all) {
-            const wc done = co_await completion(self->recv_events, self->recv_cq);
+            const wc done = co_await completion(*self->recv_events, self->recv_cq);
             if (!done.ok()) {
                 self->received_all = true;
                 if (done.status() == wc_status::loc_len_err)
@@ -196,7 +202,7 @@ private:
 
     /// When the peer disconnects, so does this side: its posted receives then end.
     static void watch(const shared_state& self) {
-        self->events.async_get_cm_event(
+        self->events->async_get_cm_event(
             [weak = std::weak_ptr<state>(self)](typename Net::error_code failed, cm_event event) {
                 const shared_state still = weak.lock();
                 if (still == nullptr)
@@ -240,6 +246,11 @@ class basic_acceptor {
     using connection = basic_connection<Net, Executor>;
     using connection_state = detail::connection_state<Net, Executor>;
 
+    struct pending_connection {
+        std::shared_ptr<connection_state> made;
+        event_channel channel; // of its own, when it is established
+    };
+
     struct state {
         state(const Executor& executor, const connection_options& options)
             : events(executor), listener(events.next_layer()), with(options) {}
@@ -248,7 +259,7 @@ class basic_acceptor {
         cm_id listener;
         connection_options with;
         // Accepted, and not yet established: one that is slow, or has gone, does not keep the others waiting.
-        std::unordered_map<cm_id_ref, std::shared_ptr<connection_state>> pending;
+        std::unordered_map<cm_id_ref, pending_connection> pending;
     };
     using shared_state = std::shared_ptr<state>;
 
@@ -256,7 +267,7 @@ public:
     /// As Asio calls it.
     using executor_type = Executor;
 
-    /// Listens on an address of this machine. The handlers of its connections run on `executor`, too.
+    /// Listens on an address of this machine.
     /// @throws error as cm_id::bind_addr and listen
     basic_acceptor(const Executor& executor, const address& local, const connection_options& with = {},
                    int backlog = 128)
@@ -294,17 +305,20 @@ public:
     /// With the port that the kernel chose.
     [[nodiscard]] address local_address() const noexcept { return state_->listener.local_address(); }
 
-    /// The next connection that is established. Clients that go away before they are do not end it, and slow ones do not
-    /// hold it up. Several may be under way.
+    /// The next connection that is established. Clients that go away before they are do not end it, and slow ones do
+    /// not hold it up. Several may be under way.
     /// @throws error where a client could not be given what it needs (EMFILE, ENOMEM; it was told no): go on accepting;
     ///         unexpected_event for what happens to the listener (device_removal); the loop's system_error
-    [[nodiscard]] awaitable<connection> accept() { return do_accept(state_); }
+    [[nodiscard]] awaitable<connection> accept() { return do_accept(state_, get_executor()); }
+    /// The same, for a connection that will be used on another executor than the acceptor's: in a strand of its own,
+    /// where several threads run the loop.
+    [[nodiscard]] awaitable<connection> accept(const Executor& executor) { return do_accept(state_, executor); }
 
     /// accept() under way ends with operation_aborted. What it has begun with its clients, the next one goes on with.
     void cancel() { state_->events.cancel(); }
 
 private:
-    [[nodiscard]] static awaitable<connection> do_accept(shared_state self) {
+    [[nodiscard]] static awaitable<connection> do_accept(shared_state self, Executor executor) {
         for (;;) {
             cm_event event = co_await self->events.async_get_cm_event(Net::template use_awaitable<Executor>());
             if (event.type() == cm_event_type::connect_request) {
@@ -318,22 +332,23 @@ private:
             std::move(event).ack(); // before the id goes, or moves
             if (found == self->pending.end())
                 continue;
-            const std::shared_ptr<connection_state> made = std::move(found->second);
+            pending_connection client = std::move(found->second);
             self->pending.erase(found);
             if (type != cm_event_type::established)
                 continue;
-            made->id.migrate(made->events.next_layer());
-            co_return connection(made);
+            client.made->id.migrate(client.channel);
+            client.made->enter({executor, std::move(client.channel)});
+            co_return connection(std::move(client.made));
         }
     }
 
     static void answer(state& self, cm_id id) {
-        const auto made = std::make_shared<connection_state>(
-            basic_event_channel<Net, Executor>(self.events.get_executor()), std::move(id), self.with);
+        pending_connection client{std::make_shared<connection_state>(std::move(id), self.with), event_channel()};
         std::error_code ec;
-        made->id.accept({}, ec); // fails when the client has gone
+        client.made->id.accept({}, ec); // fails when the client has gone
+        const cm_id_ref key = client.made->id;
         if (!ec)
-            self.pending.emplace(made->id, made);
+            self.pending.emplace(key, std::move(client));
     }
 
     shared_state state_;
