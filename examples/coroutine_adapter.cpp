@@ -2,9 +2,9 @@
 //
 //     coroutine_adapter address:port [clients]
 //
-// The adapter is poll_loop and next, some twenty lines: a loop over poll(2), and an awaitable that tries to get, and
-// tries again whenever the descriptor is readable. A loop of your own needs the same two things of rdmaxx: a descriptor
-// (fd(), async_fd()) and a get that does not wait (try_get_...).
+// The adapter is next, some ten lines: an awaitable that tries to get, and tries again whenever the descriptor is
+// readable. poll_loop, some twenty lines over poll(2), is what tells it. A loop of your own needs the same two things
+// of rdmaxx: a descriptor (fd(), async_fd()) and a get that does not wait (try_get_...).
 #include <rdmaxx/rdmaxx.hpp>
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,41 +32,41 @@ using namespace std::chrono_literals;
 
 struct poll_loop {
     struct waiter {
-        explicit waiter(int descriptor) : fd(descriptor) {}
-        virtual ~waiter() = default;
-        virtual bool ready() = 0; // tries to get
-
         int fd;
+        std::function<bool()> got; // tries to get
         std::coroutine_handle<> coroutine;
     };
-    std::vector<waiter*> waiting;
+    std::vector<waiter> waiting;
 
     void run() { // until nobody waits
         while (!waiting.empty()) {
             std::vector<pollfd> fds;
-            for (const waiter* each : waiting)
-                fds.push_back({each->fd, POLLIN, 0});
+            for (const waiter& each : waiting)
+                fds.push_back({each.fd, POLLIN, 0});
             ::poll(fds.data(), fds.size(), -1);
             for (std::size_t i = fds.size(); i-- > 0;) // backwards: who waits anew goes to the end
-                if (fds[i].revents != 0 && waiting[i]->ready()) {
-                    waiter* const woken = std::exchange(waiting[i], waiting.back());
+                if (fds[i].revents != 0 && waiting[i].got()) {
+                    std::swap(waiting[i], waiting.back());
+                    const auto woken = waiting.back().coroutine;
                     waiting.pop_back();
-                    woken->coroutine.resume();
+                    woken.resume();
                 }
         }
     }
 };
 
 template <class Get>
-struct next : poll_loop::waiter {
-    next(poll_loop& in, int descriptor, Get how) : waiter(descriptor), loop(in), get(std::move(how)) {}
+struct next {
+    next(poll_loop& in, int descriptor, Get how) : loop(in), fd(descriptor), get(std::move(how)) {}
 
-    bool ready() override { return static_cast<bool>(result = get()); }
-    bool await_ready() { return ready(); }
-    void await_suspend(std::coroutine_handle<> who) { coroutine = who, loop.waiting.push_back(this); }
+    bool await_ready() { return static_cast<bool>(result = get()); }
+    void await_suspend(std::coroutine_handle<> who) {
+        loop.waiting.push_back({fd, [this] { return await_ready(); }, who});
+    }
     auto await_resume() { return std::move(result); }
 
     poll_loop& loop;
+    int fd;
     Get get;
     decltype(get()) result{};
 };
