@@ -3,8 +3,8 @@
 //     epoll_server address:port                  sends back what it receives, until SIGINT or SIGTERM
 //     epoll_server address:port connections      so many clients at once, each with a message; then they all leave
 //
-// An edge trigger tells once that something has arrived. So each descriptor is read until it has nothing more: events by
-// try_get_cm_event() and try_get_cq_event(), completions by poll(), after the next event has been asked for.
+// An edge trigger tells once that something has arrived. So each descriptor is read until it has nothing more, by
+// try_get_cm_event() and try_get_cq_event(), and completions are polled after the next event has been asked for.
 #include <rdmaxx/rdmaxx.hpp>
 
 #include <algorithm>
