@@ -45,7 +45,7 @@ public:
 /// encrypted part. It is registered by reg_mr(), and stays until this owner and those regions are gone.
 ///
 /// C calls: ibv_alloc_buf(3), ibv_free_buf(3), ibv_reg_buf_mr(3); what makes one is there with rdma-core 64
-/// (RDMAXX_HAS_BUF).
+/// (RDMAXX_HAS_BUF). Any number of threads may register parts of one.
 class buf : public detail::owner<detail::buf_traits> {
 public:
     buf() noexcept = default;

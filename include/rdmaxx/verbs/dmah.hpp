@@ -90,6 +90,7 @@ public:
 /// Hints for the transfers of memory regions: mr_init_attr::dmah. It stays until this owner and those regions are gone.
 ///
 /// C calls: ibv_alloc_dmah(3), ibv_dealloc_dmah(3); what makes one is there with rdma-core 59 (RDMAXX_HAS_DMAH).
+/// Any number of threads may use one.
 class dmah : public detail::owner<detail::dmah_traits> {
 public:
     dmah() noexcept = default;

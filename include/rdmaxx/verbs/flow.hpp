@@ -335,7 +335,7 @@ public:
 /// What rules do with a packet, by a handle: IPsec ESP, encryption and decryption on the device. It stays until this owner
 /// and the flows that use it are gone.
 ///
-/// C calls: ibv_create_flow_action_esp(3), ibv_destroy_flow_action(3).
+/// C calls: ibv_create_flow_action_esp(3), ibv_destroy_flow_action(3). Any number of threads may make flows with one.
 class flow_action : public detail::owner<detail::flow_action_traits> {
 public:
     flow_action() noexcept = default;
@@ -509,7 +509,8 @@ public:
 /// A rule in force: packets that match go to its queue pair. It ends exactly when its owner ends, and must end before the
 /// queue pair: declare it after that.
 ///
-/// C calls: ibv_create_flow(3), ibv_destroy_flow(3). Needs CAP_NET_RAW.
+/// C calls: ibv_create_flow(3), ibv_destroy_flow(3). Needs CAP_NET_RAW. Distinct flows may be used concurrently, also of
+/// one queue pair.
 class flow : public detail::owner<detail::flow_traits> {
 public:
     flow() noexcept = default;

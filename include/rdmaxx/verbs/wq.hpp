@@ -205,7 +205,8 @@ public:
 /// A table of work queues. A queue pair that is made with it (ibv_qp_init_attr_ex::rwq_ind_tbl, with a hash of packet
 /// headers) receives into the queue that the hash names. It stays until this owner and those queue pairs are gone.
 ///
-/// C calls: ibv_create_rwq_ind_table(3), ibv_destroy_rwq_ind_table(3).
+/// C calls: ibv_create_rwq_ind_table(3), ibv_destroy_rwq_ind_table(3). Any number of threads may make queue pairs with
+/// one.
 class rwq_ind_table : public detail::owner<detail::rwq_ind_table_traits> {
 public:
     rwq_ind_table() noexcept = default;
