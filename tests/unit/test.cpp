@@ -215,7 +215,7 @@ connection::connection(std::uint32_t depth) : listener(channel), client(channel)
     rdmaxx::resolve(channel, client, address(), 1s);
     device = rdmaxx::context(client);
     pd = rdmaxx::pd(device);
-    cq = rdmaxx::cq(device, 256);
+    cq = rdmaxx::cq(device, std::max(256, 4 * static_cast<int>(depth))); // all that the queues can have at a time
     client.create_qp(pd, rdmaxx::qp_init_attr(cq, depth));
     client.connect();
     {
