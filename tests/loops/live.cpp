@@ -242,8 +242,11 @@ TEST_CASE_METHOD(fixture, "messages that do not fit, and the end", "[loops]") {
     CHECK(too_long_here.value() == (both_know ? EMSGSIZE : ENOTCONN));
     if (both_know)
         CHECK(server.what == "");
-    else
-        CHECK(server.code.value() == EMSGSIZE);
+    else {
+        CAPTURE(server.what);
+        // rxe says something else about its own queue pair.
+        CHECK((server.code.value() == EMSGSIZE || server.what.find("loc_qp_op_err") != std::string::npos));
+    }
 }
 
 TEST_CASE_METHOD(fixture, "a connection is closed while another coroutine receives from it", "[loops]") {

@@ -33,18 +33,21 @@ struct connection_state {
     connection_state(cm_id id_, const connection_options& options)
         : id(std::move(id_)), size(options.message_size), send_channel(id.verbs()), recv_channel(id.verbs()),
           send_cq(id.verbs(), 1, send_channel), recv_cq(id.verbs(), static_cast<int>(options.receives), recv_channel),
-          buffer(size * (options.receives + 1)), memory(id.pd(), buffer) {
-        const qp_ref qp =
-            id.create_qp(qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(options.receives)));
-        for (std::size_t i = 0; i < options.receives; ++i)
-            post_recv(qp, i);
-    }
+          buffer(size * (options.receives + 1)), memory(id.pd(), buffer) {}
     connection_state(const connection_state&) = delete;
     connection_state& operator=(const connection_state&) = delete;
     /// The queue pair before its memory and CQs; the id, whose device they are on, after them.
     ~connection_state() {
         std::error_code ec;
         id.destroy_qp(ec);
+    }
+
+    /// Before connect or accept: what it may receive at once is posted.
+    void create_qp(std::size_t receives) {
+        const qp_ref qp =
+            id.create_qp(qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(receives)));
+        for (std::size_t i = 0; i < receives; ++i)
+            post_recv(qp, i);
     }
 
     /// Into the loop, where a connection is to be used. It may have waited elsewhere until it was one.
@@ -122,6 +125,7 @@ public:
         id.resolve_route(with.resolve_timeout);
         co_await expect(events, id, cm_event_type::route_resolved);
         auto made = std::make_shared<state>(std::move(id), with);
+        made->create_qp(with.receives);
         made->enter(std::move(events));
         made->id.connect();
         co_await expect(*made->events, made->id, cm_event_type::established);
@@ -146,7 +150,7 @@ public:
 
     /// The next message, cut to `into`. @return its length in `into`; 0 when the peer has ended the connection
     /// @throws error EMSGSIZE when the peer has sent more than message_size, which ends the connection; ENOTCONN when
-    ///         the connection broke
+    ///         the connection broke (so, for Soft-RoCE, when a message was too long)
     [[nodiscard]] awaitable<std::size_t> receive(std::span<std::byte> into) { return do_receive(state_, into); }
 
 private:
@@ -344,9 +348,18 @@ private:
 
     static void answer(state& self, cm_id id) {
         pending_connection client{std::make_shared<connection_state>(std::move(id), self.with), event_channel()};
+        cm_id& its = client.made->id;
         std::error_code ec;
-        client.made->id.accept({}, ec); // fails when the client has gone
-        const cm_id_ref key = client.made->id;
+        try {
+            client.made->create_qp(self.with.receives);
+        } catch (const error&) { // fails also when the client has gone, and then so does this:
+            static_cast<void>(its.init_qp_attr(qp_state::init, ec));
+            if (!ec)
+                throw;
+            return;
+        }
+        its.accept({}, ec); // fails when the client has gone
+        const cm_id_ref key = its;
         if (!ec)
             self.pending.emplace(key, std::move(client));
     }
