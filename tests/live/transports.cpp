@@ -199,6 +199,105 @@ TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch",
     CHECK(c.arrived(6, 2200) == "abcdef");
 }
 
+TEST_CASE_METHOD(fixture, "RC: windows are bound, used, and invalidated from both ends by batches", "[extended]") {
+    rc_couple c;
+    const rdmaxx::mr region(c.domain, c.memory, full_access | rdmaxx::access::mw_bind);
+    const rdmaxx::mw window(c.domain, rdmaxx::mw_type::type_2);
+    const rdmaxx::mw_bind_info part(region, 2048, 64, rdmaxx::access::remote_write);
+    // The peer writes by the window, and gives it back.
+    const rdmaxx::rkey first = rdmaxx::inc_rkey(window.rkey());
+    auto bind = c.b.start();
+    bind.wr(1).signaled().bind_mw(window, first, part);
+    bind.complete();
+    rc_couple::next(c.cq_b, [](const auto& bound) { CHECK(bound.opcode() == wc_opcode::bind_mw); });
+    c.b.post_recv(c.mr.sge(1024, 64), 2);
+    c.put("window");
+    auto use = c.a.start();
+    use.wr(3).rdma_write(c.source(6), part.remote(first));
+    use.wr(4).signaled().send_with_inv(c.source(1), first);
+    use.complete();
+    c.sent(4, wc_opcode::send);
+    rc_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 2);
+        CHECK(received.opcode() == wc_opcode::recv);
+        // Soft-RoCE has the kernel's bit for it in the flags, which is another one's here.
+        if (rdmaxx::has(received.flags(), rdmaxx::wc_flags::with_inv))
+            CHECK(received.invalidated_rkey() == first);
+        else
+            CHECK(rdmaxx::has(received.flags(), rdmaxx::wc_flags::ip_csum_ok));
+    });
+    CHECK(c.arrived(6) == "window");
+
+    c.a.post_send(send_wr::rdma_write(c.source(1), part.remote(first)).wr_id(7).signaled());
+    for (bool refused = false; !refused;)
+        for (const auto completion : c.cq_a.poll()) {
+            CHECK(completion.status() == wc_status::rem_access_err);
+            refused = true;
+        }
+}
+
+TEST_CASE_METHOD(fixture, "RC: a window that its owner invalidates shows nothing any more", "[extended]") {
+    rc_couple c;
+    const rdmaxx::mr region(c.domain, c.memory, full_access | rdmaxx::access::mw_bind);
+    const rdmaxx::mw window(c.domain, rdmaxx::mw_type::type_2);
+    const rdmaxx::mw_bind_info part(region, 2048, 64, rdmaxx::access::remote_write);
+    const rdmaxx::rkey second = rdmaxx::inc_rkey(window.rkey());
+    auto again = c.b.start();
+    again.wr(5).signaled().bind_mw(window, second, part);
+    again.wr(6).signaled().local_inv(second);
+    again.complete();
+    rc_couple::next(c.cq_b, [](const auto& bound) { CHECK(bound.opcode() == wc_opcode::bind_mw); });
+    rc_couple::next(c.cq_b, [](const auto& gone) { CHECK(gone.opcode() == wc_opcode::local_inv); });
+    c.a.post_send(send_wr::rdma_write(c.source(1), part.remote(second)).wr_id(7).signaled());
+    for (const stopwatch waited; waited.elapsed() < soon;)
+        for (const auto completion : c.cq_a.poll()) {
+            CHECK(completion.status() == wc_status::rem_access_err);
+            return;
+        }
+    FAIL("no completion came");
+}
+
+TEST_CASE_METHOD(fixture, "RC: atomic writes and flushes, where headers and device have them", "[extended]") {
+    constexpr send_ops newer = send_ops::rdma_write | send_ops::atomic_write | send_ops::flush;
+    const rdmaxx::context device = open_device();
+    const rdmaxx::pd domain(device);
+    const rdmaxx::cq_ex<fields> cq(device, 16);
+    const ibv_ah_attr path = path_to_self(device);
+    std::error_code ec;
+    const auto qp = rdmaxx::qp_ex<newer>::create(domain, rdmaxx::qp_init_attr(cq, 8), ec);
+    if (ec) { // Soft-RoCE before rdma-core 45
+        CHECK(ec == std::errc::operation_not_supported);
+        return;
+    }
+    // enum ibv_access_flags: FLUSH_GLOBAL, which older headers do not name.
+    const auto flushable = static_cast<rdmaxx::access>(1U << 8U);
+    qp.modify(qp_attr(qp_state::init).pkey_index(0).port_num(port).access_flags(full_access | flushable));
+    to_rts(qp, qp.qp_num(), path); // to itself
+    std::vector<std::byte> memory(4096);
+    const rdmaxx::mr mr(domain, memory, full_access | flushable);
+    const rdmaxx::remote_buffer target = mr.remote().part(2048, 8);
+    const std::array<std::byte, 8> word = {std::byte{1}, std::byte{2}, std::byte{3}};
+    const auto post = [&]<class Batch>(Batch& batch) {
+        if constexpr (requires { batch.wr().flush(target, rdmaxx::flush_placement::global); }) {
+            batch.wr(1).signaled().atomic_write(word, target);
+            batch.wr(2).signaled().flush(target, rdmaxx::flush_placement::global);
+            return true;
+        }
+        return false;
+    };
+    auto batch = qp.start();
+    REQUIRE(post(batch));
+    batch.complete();
+    std::vector<wc_opcode> done;
+    for (const stopwatch waited; done.size() < 2 && waited.elapsed() < soon;)
+        for (const auto completion : cq.poll()) {
+            REQUIRE(completion.status() == wc_status::success);
+            done.push_back(*completion.opcode());
+        }
+    CHECK(done == std::vector{wc_opcode::atomic_write, wc_opcode::flush});
+    CHECK(std::memcmp(memory.data() + 2048, word.data(), word.size()) == 0);
+}
+
 TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and the next one runs", "[extended][asan]") {
     rc_couple c;
     const std::uint32_t slots = c.a.cap().max_send_wr;

@@ -119,6 +119,21 @@ TEST_CASE_METHOD(unit::test, "send_wr: setters add up, in any order", "[wr]") {
     CHECK(wr.sges().data() == &one);
 }
 
+TEST_CASE_METHOD(unit::test, "send_wr: segmentation, checksums, and the queue of an XRC message", "[wr]") {
+    const std::array<std::byte, 14> header{};
+    const sge piece = sge::unchecked(&header, 14, lkey{3});
+    const send_wr cut = send_wr::tso(std::span(&piece, 1), header, 1000).wr_id(4);
+    CHECK(cut.opcode == IBV_WR_TSO);
+    CHECK(cut.ibv_send_wr::tso.hdr == header.data());
+    CHECK(cut.ibv_send_wr::tso.hdr_sz == 14);
+    CHECK(cut.ibv_send_wr::tso.mss == 1000);
+    CHECK(cut.num_sge == 1);
+    CHECK(send_wr::send(piece).ip_csum().send_flags == IBV_SEND_IP_CSUM);
+    CHECK(send_wr::send(piece).to_srq(17).qp_type.xrc.remote_srqn == 17);
+    CHECK(std::string(to_string(wr_opcode::atomic_write)) == "atomic_write");
+    CHECK(std::string(to_string(static_cast<wr_opcode>(99))) == "unknown");
+}
+
 TEST_CASE_METHOD(unit::test, "recv_wr: its fields", "[wr]") {
     const std::array<sge, 2> two = {piece(0), piece(16)};
     recv_wr wr(two);
