@@ -220,12 +220,13 @@ TEST_CASE_METHOD(fixture, "on-demand paging moves data and takes advice, or is E
         CHECK(refusal([&] { rdmaxx::mr(c.local.domain, memory, access::local_write | access::on_demand); }) == EINVAL);
         CHECK(refusal([&] { rdmaxx::advise_mr(c.local.domain, rdmaxx::mr_advice::prefetch, {}); }) == EOPNOTSUPP);
     } else {
-        const rdmaxx::mr region(c.local.domain, memory, full_access | access::on_demand);
+        // At the start of a page: Soft-RoCE of Linux 7.2 drops the offset in the page of what it pages on demand.
+        const rdmaxx::registered_buffer region(c.local.domain, 64 * 1024, full_access | access::on_demand);
         c.client.put("paged");
         const rdmaxx::sge piece = c.client.mr.sge(0, 5);
-        c.client.qp.post_send(send_wr::rdma_write(piece, region.remote().part(10'000, 5)).signaled());
+        c.client.qp.post_send(send_wr::rdma_write(piece, region.remote().part(8192, 5)).signaled());
         c.client.next_ok();
-        CHECK(text(std::span(memory).subspan(10'000, 5)) == "paged");
+        CHECK(text(region.bytes().subspan(8192, 5)) == "paged");
         const std::array pieces = {region.sge()};
         // Software drivers that page on demand may still take no advice.
         const int advised =
