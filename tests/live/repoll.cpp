@@ -1,7 +1,5 @@
 // repoll: as epoll, for rsockets. Compiled where librdmacm has it (rdma-core 65).
-#include "live.hpp"
-
-#include <rdmaxx/cm/rsocket.hpp>
+#include "rsockets.hpp"
 
 #include <array>
 #include <string>
@@ -13,10 +11,9 @@ using namespace live;
 
 static_assert(RDMAXX_HAS_REPOLL);
 
-TEST_CASE_METHOD(fixture, "repoll finds the rsockets that are ready among those that were added", "[ib][rsocket][65]") {
-    rdmaxx::rsocket listener(AF_INET);
-    listener.bind(ipv4());
-    listener.listen();
+TEST_CASE_METHOD(waiting_fixture, "repoll finds the rsockets that are ready among those that were added",
+                 "[ib][rsocket][65]") {
+    rdmaxx::rsocket listener = listening();
     rdmaxx::repoll ready;
     const auto wanted = [](const rdmaxx::rsocket& socket) {
         epoll_event event{};
@@ -59,7 +56,7 @@ TEST_CASE_METHOD(fixture, "repoll finds the rsockets that are ready among those 
 
     rdmaxx::repoll moved = std::move(ready);
     CHECK_FALSE(ready); // NOLINT(bugprone-use-after-move)
-    moved.close();
+    moved.close();      // the listener is still in it: C would refuse
     CHECK(moved.native_handle() == -1);
     moved.ctl(EPOLL_CTL_ADD, listener.native_handle(), wanted(listener), ec);
     CHECK(ec == std::errc::bad_file_descriptor);

@@ -1,7 +1,5 @@
 // rsockets: streams and datagrams with the calls of sockets, on real verbs.
-#include "live.hpp"
-
-#include <rdmaxx/cm/rsocket.hpp>
+#include "rsockets.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,13 +18,6 @@ namespace {
 
 std::span<std::byte> writable(std::string& text) {
     return std::as_writable_bytes(std::span(text));
-}
-
-rdmaxx::rsocket listening(int backlog = 8) {
-    rdmaxx::rsocket socket(AF_INET);
-    socket.bind(ipv4());
-    socket.listen(backlog);
-    return socket;
 }
 
 /// Runs `body` in another thread meanwhile. Both sides of a socket block.
@@ -89,14 +80,9 @@ std::string receive(rdmaxx::rsocket& socket, std::size_t size) {
     return text;
 }
 
-bool readable(const rdmaxx::rsocket& socket, std::chrono::milliseconds time) {
-    pollfd one = {socket.native_handle(), POLLIN, 0};
-    return rdmaxx::rpoll(std::span(&one, 1), time) == 1 && (one.revents & POLLIN) != 0;
-}
-
 } // namespace
 
-TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by every call", "[ib][rsocket]") {
+TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by every call", "[ib][rsocket][asan]") {
     stream s;
     CHECK(s.client.send(bytes("sent ")) == 5);
     CHECK(s.client.write(bytes("written ")) == 8);
@@ -130,7 +116,7 @@ TEST_CASE_METHOD(fixture, "a stream of rsockets carries bytes both ways, by ever
 }
 
 TEST_CASE_METHOD(fixture, "rsockets know both addresses, and a stream is ended by shutdown and by its end",
-                 "[ib][rsocket]") {
+                 "[ib][rsocket][asan]") {
     stream s;
     CHECK(s.client.peer_address() == s.at);
     CHECK(s.server.local_address() == s.at);
@@ -198,15 +184,6 @@ TEST_CASE_METHOD(fixture, "datagrams of rsockets are an error on RoCE", "[ib][rs
 
 namespace {
 
-/// librdmacm opens a descriptor at the first wait of a process that finds nothing at once, and keeps it.
-struct first_wait {
-    first_wait() {
-        static const bool waited = readable(listening(), 200ms);
-        CHECK_FALSE(waited);
-    }
-};
-struct waiting_fixture : first_wait, fixture {};
-
 /// A pipe, for descriptors of the system beside rsockets.
 struct pipe_ends {
     pipe_ends() { REQUIRE(::pipe(ends) == 0); }
@@ -223,7 +200,7 @@ struct pipe_ends {
 } // namespace
 
 TEST_CASE_METHOD(waiting_fixture, "rpoll finds the rsocket that is ready, beside a descriptor, and keeps to its time",
-                 "[ib][rsocket]") {
+                 "[ib][rsocket][asan]") {
     stream s;
     const pipe_ends other;
     std::array<pollfd, 2> wanted = {pollfd{s.server.native_handle(), POLLIN, 0}, pollfd{other.ends[0], POLLIN, 0}};
@@ -301,6 +278,7 @@ TEST_CASE_METHOD(fixture, "a non-blocking rsocket is EAGAIN where it would block
     CHECK(ec == std::errc::resource_unavailable_try_again);
     CHECK(client.send(bytes("sent")) == 4);
     client.set_nonblocking(false);
+    server.set_nonblocking(false); // from version 65 on it starts as its listener is
     CHECK(receive(server, 4) == "sent");
     CHECK(server.send(bytes("back")) == 4);
     CHECK(client.recv(writable(text)) > 0); // waits for it
@@ -323,7 +301,7 @@ TEST_CASE_METHOD(fixture, "options of rsockets are set and read, and one that is
     std::error_code ec;
     socket.setsockopt(SOL_SOCKET, SO_BROADCAST, 1, ec);
     CHECK(ec == std::errc::not_supported);
-    static_cast<void>(socket.getsockopt(SOL_SOCKET, SO_BROADCAST, ec));
+    static_cast<void>(socket.getsockopt(SOL_RDMA, 1000, ec));
     CHECK(ec);
 }
 
@@ -362,7 +340,7 @@ TEST_CASE_METHOD(fixture, "what rsockets cannot do is an error with the call and
     CHECK(ec == std::errc::not_supported);
 }
 
-TEST_CASE_METHOD(fixture, "an empty rsocket is EBADF, a moved one the same connection", "[ib][rsocket]") {
+TEST_CASE_METHOD(fixture, "an empty rsocket is EBADF, a moved one the same connection", "[ib][rsocket][asan]") {
     stream s;
     std::error_code ec;
     rdmaxx::rsocket moved = std::move(s.client);

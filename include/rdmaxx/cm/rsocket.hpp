@@ -25,6 +25,9 @@
 
 namespace rdmaxx::inline v0 {
 
+template <class Event>
+class basic_repoll;
+
 /// A socket over RDMA: the part of librdmacm that ports sockets code. Stream or datagram, with the calls of socket(7);
 /// its number is not a file descriptor, and can be used with these calls only.
 ///
@@ -276,6 +279,11 @@ public:
     void set_nonblocking(bool value, std::error_code& ec) noexcept { detail::assign(ec, do_set_nonblocking(value)); }
 
 private:
+    template <class Event>
+    friend class basic_repoll;
+
+    [[nodiscard]] bool foreign_process() const noexcept { return maker_ != ::getpid(); }
+
     /// librdmacm follows any number: an empty socket is what it would be to the system's calls.
     template <class Result, class... Parameters, class... Arguments>
     [[nodiscard]] Result invoke(Result (*c_call)(int, Parameters...), Arguments... arguments) const noexcept {
@@ -288,8 +296,9 @@ private:
         return invoke(
             +[](int socket, int c, int f) noexcept { return ::rfcntl(socket, c, f); }, command, flags);
     }
+    /// -1 with errno; some calls of rdma-core 65 return the number itself.
     [[nodiscard]] static detail::status checked(const char* call, int result) noexcept {
-        return detail::check_errno(call, result);
+        return result > 0 ? detail::status{call, result} : detail::check_errno(call, result);
     }
     [[nodiscard]] static std::size_t sized(const char* call, ssize_t result) {
         if (result < 0)
@@ -330,7 +339,7 @@ private:
     }
     [[nodiscard]] detail::status do_close() noexcept {
         const int socket = std::exchange(socket_, -1);
-        if (socket < 0 || maker_ != ::getpid())
+        if (socket < 0 || foreign_process())
             return {};
         return checked("rclose", ::rclose(socket));
     }
@@ -507,7 +516,9 @@ extern "C" int repoll_create(int flags);
 /// As epoll(7), for rsockets and descriptors of the system: named repoll. Level-triggered unless a registration says
 /// EPOLLET; librdmacm runs a thread for each. Where librdmacm has it: RDMAXX_HAS_REPOLL.
 ///
-/// ctl() and wait() may be used concurrently. Remove a socket before it ends.
+/// Several threads may wait() at once, while one calls ctl(). Remove a socket before it ends; those that are left are
+/// removed by the end of this, since librdmacm keeps one open that still has any. In a child process after fork the
+/// destructor forgets it.
 template <class Event>
 class basic_repoll {
     static_assert(detail::has_repoll<Event>, "librdmacm has no repoll_create: see RDMAXX_HAS_REPOLL");
@@ -523,13 +534,38 @@ public:
     /// An empty one, to be assigned to.
     explicit basic_repoll(std::nullptr_t) noexcept {}
 
+    basic_repoll(basic_repoll&& other) noexcept
+        : handle_(std::move(other.handle_)), added_(std::exchange(other.added_, nullptr)),
+          count_(std::exchange(other.count_, 0)) {}
+    /// Takes the new one first, then closes the old one. Self-move changes nothing.
+    basic_repoll& operator=(basic_repoll&& other) noexcept {
+        basic_repoll taken(std::move(other));
+        std::swap(handle_, taken.handle_);
+        std::swap(added_, taken.added_);
+        std::swap(count_, taken.count_);
+        return *this;
+    }
+    basic_repoll(const basic_repoll&) = delete;
+    basic_repoll& operator=(const basic_repoll&) = delete;
+    /// Closes; a failure goes to the destroy-failure hook. errno is kept.
+    ~basic_repoll() {
+        const detail::errno_guard guard;
+        empty();
+    }
+
     /// False for an empty one.
     [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
     /// The number for C calls; -1 when empty.
     [[nodiscard]] int native_handle() const noexcept { return handle_.native_handle(); }
     /// C call: rclose.
-    void close() { handle_.close(); }
-    void close(std::error_code& ec) noexcept { handle_.close(ec); }
+    void close() {
+        empty();
+        handle_.close();
+    }
+    void close(std::error_code& ec) noexcept {
+        empty();
+        handle_.close(ec);
+    }
 
     /// @param operation EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
     /// @param socket native_handle() of an rsocket, or a descriptor of the system
@@ -569,20 +605,61 @@ private:
         return {};
     }
     [[nodiscard]] detail::status do_ctl(int operation, int socket, Event& event) noexcept {
-        return detail::check_errno("repoll_ctl", repoll_ctl(native_handle(), operation, socket, &event));
+        if (!handle_)
+            return {"repoll_ctl", EBADF};
+        if (operation == EPOLL_CTL_ADD && !has_room())
+            return {"repoll_ctl", ENOMEM};
+        const detail::status result =
+            rsocket::checked("repoll_ctl", repoll_ctl(native_handle(), operation, socket, &event));
+        if (result.failed())
+            return result;
+        if (operation == EPOLL_CTL_ADD)
+            added_[count_++] = socket;
+        if (operation == EPOLL_CTL_DEL)
+            for (std::size_t i = 0; i < count_; ++i)
+                if (added_[i] == socket) {
+                    added_[i] = added_[--count_];
+                    break;
+                }
+        return {};
+    }
+    /// For one more: the array doubles where its size is a power of two.
+    [[nodiscard]] bool has_room() noexcept {
+        if ((count_ & (count_ - 1)) != 0)
+            return true;
+        auto* larger = new (std::nothrow) int[count_ == 0 ? 1 : 2 * count_];
+        if (larger == nullptr)
+            return false;
+        for (std::size_t i = 0; i < count_; ++i)
+            larger[i] = added_[i];
+        delete[] std::exchange(added_, larger);
+        return true;
+    }
+    void empty() noexcept {
+        if (!handle_.foreign_process())
+            for (std::size_t i = 0; i < count_; ++i) {
+                Event none{};
+                static_cast<void>(repoll_ctl(native_handle(), EPOLL_CTL_DEL, added_[i], &none));
+            }
+        count_ = 0;
+        delete[] std::exchange(added_, nullptr);
     }
     [[nodiscard]] detail::status do_wait(std::span<Event> room, std::int64_t ns, std::span<Event>& filled) noexcept {
         const std::int64_t ms = ns / 1'000'000 + (ns % 1'000'000 != 0 ? 1 : 0);
         constexpr int most = std::numeric_limits<int>::max();
         const int timeout = ns == detail::forever ? -1 : ms < most ? static_cast<int>(ms) : most;
+        if (!handle_)
+            return {"repoll_wait", EBADF};
         const int ready = repoll_wait(native_handle(), room.data(), static_cast<int>(room.size()), timeout);
         if (ready < 0)
-            return {"repoll_wait", detail::last_errno()};
+            return {"repoll_wait", ready < -1 ? -ready : detail::last_errno()};
         filled = room.first(static_cast<std::size_t>(ready));
         return {};
     }
 
     rsocket handle_;
+    int* added_ = nullptr; ///< what was added and not removed
+    std::size_t count_ = 0;
 };
 
 using repoll = basic_repoll<::epoll_event>;
