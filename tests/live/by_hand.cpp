@@ -161,7 +161,7 @@ struct apart {
 } // namespace
 
 TEST_CASE_METHOD(fixture, "an id without a queue pair of its own gets connect_response, and establishes by itself",
-                 "[ib][by_hand]") {
+                 "[ib][by_hand][asan]") {
     host local;
     rdmaxx::event_channel channel;
     apart client(resolved(channel, local.address()), local);

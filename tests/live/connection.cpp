@@ -402,7 +402,8 @@ TEST_CASE_METHOD(fixture, "notify of a message that came before the handshake's 
     CHECK(ec == std::errc::invalid_argument);
 }
 
-TEST_CASE_METHOD(fixture, "close ends a connection in its time, whether the peer answers or not", "[ib][connection]") {
+TEST_CASE_METHOD(fixture, "close ends a connection in its time, whether the peer answers or not",
+                 "[ib][connection][asan]") {
     connection c;
     std::error_code ec;
     const stopwatch waited;

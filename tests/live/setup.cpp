@@ -18,7 +18,7 @@ using rdmaxx::cm_event_type;
 // ---------------------------------------------------------------------------------------------------------------
 // Names.
 
-TEST_CASE_METHOD(fixture, "addresses are found for a name and a service, for both sides", "[addrinfo]") {
+TEST_CASE_METHOD(fixture, "addresses are found for a name and a service, for both sides", "[addrinfo][asan]") {
     const std::string mine = variable("RIG_ADDR4");
     using enum rdmaxx::addrinfo_flags;
     const rdmaxx::addrinfo there(mine.c_str(), "7471", {.flags = numeric_host});
@@ -163,7 +163,7 @@ TEST_CASE_METHOD(fixture, "a path of the program's own is route_resolved, and co
 // ---------------------------------------------------------------------------------------------------------------
 // Devices and names.
 
-TEST_CASE_METHOD(fixture, "the devices of librdmacm are those of its ids", "[devices]") {
+TEST_CASE_METHOD(fixture, "the devices of librdmacm are those of its ids", "[devices][asan]") {
     rdmaxx::event_channel channel;
     const rdmaxx::cm_id id(channel);
     id.bind_addr(ipv4());

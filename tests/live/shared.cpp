@@ -87,7 +87,7 @@ TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its send
     CHECK(s.next().wr_id() == 1);
 }
 
-TEST_CASE_METHOD(fixture, "an id's own shared queue serves its queue pair, and ends after that", "[ib][srq]") {
+TEST_CASE_METHOD(fixture, "an id's own shared queue serves its queue pair, and ends after that", "[ib][srq][asan]") {
     host local;
     rdmaxx::event_channel channel;
     end client(resolved(channel, local.address()), local.domain);
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(fixture, "an id's own shared queue serves its queue pair, and e
         server.destroy_srq(); // else with the id
 }
 
-TEST_CASE_METHOD(fixture, "a queue pair of extended attributes is the id's like any other", "[ib][connection]") {
+TEST_CASE_METHOD(fixture, "a queue pair of extended attributes is the id's like any other", "[ib][connection][asan]") {
     host local;
     rdmaxx::event_channel channel;
     const rdmaxx::cq cq(local.device, 16);

@@ -135,7 +135,7 @@ TEST_CASE_METHOD(fixture, "a listener with queue pair attributes that no device 
     }
 }
 
-TEST_CASE_METHOD(fixture, "endpoints are made from address lists, with their queue pairs", "[ib][sync]") {
+TEST_CASE_METHOD(fixture, "endpoints are made from address lists, with their queue pairs", "[ib][sync][asan]") {
     host local;
     const rdmaxx::cq cq(local.device, 16);
     const rdmaxx::addrinfo here = passive();
@@ -190,7 +190,8 @@ TEST_CASE_METHOD(fixture, "another event than the answer, with status 0, is EPRO
     CHECK(synchronous.last_event().type() == cm_event_type::route_resolved);
 }
 
-TEST_CASE_METHOD(fixture, "what get_request returned may end in any way when its listener is gone", "[ib][sync]") {
+TEST_CASE_METHOD(fixture, "what get_request returned may end in any way when its listener is gone",
+                 "[ib][sync][asan]") {
     host local;
     rdmaxx::event_channel channel;
     end client(resolved(channel, ipv4(7)), local.domain);
