@@ -5,6 +5,7 @@ import hashlib
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 
 import roots
@@ -19,9 +20,9 @@ FEATURES = {"bullseye": (1, 1, 0), "bookworm": (1, 1, 0), "trixie": (1, 1, 0), "
 FREEBSD_FEATURES = (0, 0, 0)
 
 
-def public_headers():
+def headers_of(what):
     text = (SOURCE / "include/meson.build").read_text(encoding="utf-8")
-    return re.findall(r"'(.*?)'", re.search(r"^rdmaxx_public_headers = \[(.*?)^\]", text, re.M | re.S)[1])
+    return re.findall(r"'(.*?)'", re.search(rf"^rdmaxx_{what}_headers = \[(.*?)^\]", text, re.M | re.S)[1])
 
 
 def strict_arguments(family):
@@ -72,11 +73,13 @@ class Units:
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        headers = public_headers()
+        headers = headers_of("public")
         includes = "".join(f"#include <{name}>\n" for name in headers)
         self.all = self.write("all.cpp", includes + includes + "int main() {}\n")
         self.alone = [self.write(f"alone_{re.sub('[/.]', '_', name)}.cpp", f"#include <{name}>\n#include <{name}>\n")
                       for name in headers]
+        self.adapters = [self.write(f"{pathlib.Path(name).stem}.cpp", f"#include <{name}>\n#include <{name}>\n")
+                         for name in headers_of("adapter")]
         self.members = self.write("members.cpp", includes + instantiations())
         self.features = HERE / "features.cpp"
         self.c_only = self.write("c_only.cpp", "#include <rdma/rdma_cma.h>\n#include <rdma/rdma_verbs.h>\n")
@@ -119,7 +122,8 @@ def instantiations():
         raise RuntimeError("the handles' base classes are no longer found in the headers")
     text = "namespace rdmaxx::inline v0 {\n"
     for base, conditions in bases.items():
-        text += "".join(f"{line}\n" for line in [*conditions, f"template class {base};", *("#endif" for _ in conditions)])
+        lines = [*conditions, f"template class {base};", *("#endif" for _ in conditions)]
+        text += "".join(f"{line}\n" for line in lines)
     return text + "}\n"
 
 
@@ -137,12 +141,28 @@ class Check:
                          *HERE.glob("*.cpp"), *(SOURCE / "examples").glob("*.cpp")])
         self.inputs = hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in inputs)).hexdigest()
 
-    def add(self, compiler, unit, standard=20, arguments=(), refused=None):
-        """A compile; `refused` is what the compiler's message must say where it must fail."""
-        mode = ["-O2", "-c", "-o", "/dev/null"] if unit == self.units.members else ["-fsyntax-only"]
+    def add(self, compiler, unit, standard=20, arguments=(), refused=None, optimize=None):
+        """A compile; `refused` is what the compiler's message must say where it must fail. Some warnings come only with
+        optimization."""
+        mode = ["-fsyntax-only"]
+        if optimize is not None:
+            mode = [f"-O{optimize}", "-D_GLIBCXX_ASSERTIONS=1", "-c", "-o", "/dev/null"]
         command = [*compiler.command, f"-std={STANDARDS[standard]}", *mode, f"-I{SOURCE}/include",
                    *strict_arguments(compiler.family), *arguments, unit]
         self.jobs.append((compiler, unit, standard, command, refused))
+
+    def add_header_unit(self, compiler):
+        """rdmaxx.hpp as a header unit, and a program that imports it."""
+        program = HERE / "header_unit.cpp"
+        common = f"{shlex.join(compiler.command)} -std=c++20 -I{SOURCE}/include"
+        if compiler.family == "gcc":
+            first = f"{common} -fmodules-ts -x c++-system-header rdmaxx/rdmaxx.hpp"
+            second = f"{common} -fmodules-ts -o program {program}"
+        else:
+            first = f"{common} -xc++-user-header -fmodule-header=user {SOURCE}/include/rdmaxx/rdmaxx.hpp -o rdmaxx.pcm"
+            second = f"{common} -Wno-experimental-header-units -fmodule-file=rdmaxx.pcm -o program {program}"
+        script = f"cd $(mktemp -d) && {first} && {second} -lrdmacm -libverbs"
+        self.jobs.append((compiler, program, 20, ["sh", "-c", script], None))
 
     def can_compile(self, compiler, standard, arguments=()):
         """Whether the C headers alone get through."""
@@ -182,13 +202,12 @@ class Check:
 
     # ---- what is compiled where
 
-    def add_headers(self, compilers, arguments=(), features=None):
+    def add_headers(self, compilers, arguments=(), features=None, alone=True):
         """All headers with each compiler and standard; each alone with the first compiler."""
         units = self.units
         for compiler in compilers:
             # Strict warnings are on: this control fails.
             self.add(compiler, units.warning, arguments=arguments, refused="conversion")
-            self.add(compiler, units.members, arguments=arguments)
             if features:
                 self.add(compiler, units.features, arguments=[*arguments, *expected(features)])
             for standard in compiler.standards:
@@ -197,8 +216,22 @@ class Check:
                     self.notes.append(f"{compiler.label} refuses the C headers in C++26")
                     continue
                 self.add(compiler, units.all, standard, arguments=arguments)
-        for unit in units.alone:
+        for unit in units.alone if alone else []:
             self.add(compilers[0], unit, arguments=arguments)
+
+    def add_uses(self, compilers, arguments=()):
+        """Every member of the templates, and what users write, as it is compiled for release."""
+        for compiler in compilers:
+            self.add(compiler, self.units.members, arguments=arguments, optimize=2)
+            for optimize in (1, 2, 3) if compiler.family == "gcc" else (2,):
+                self.add(compiler, HERE / "users.cpp", arguments=arguments, optimize=optimize)
+
+    def add_examples(self, compilers, arguments=()):
+        for compiler in compilers:
+            for unit in [*self.units.adapters, *sorted((SOURCE / "examples").glob("*.cpp"))]:
+                # clang 14 has no coroutines with the GNU library.
+                if compiler.label != "clang 14" or "co_await" not in unit.read_text(encoding="utf-8"):
+                    self.add(compiler, unit, arguments=arguments)
 
 
 def expected(features):
@@ -210,41 +243,51 @@ def include_of(headers):
     return [f"-isystem{headers.path}/usr/include"]
 
 
-def suite(name, folder):
+def suite(name, folder, whole=False):
     """A suite's rdma-core with its own compilers; before trixie, with bookworm's."""
+    alone = whole or name in (roots.SUITES[0], roots.SUITES[-1])
     if name in roots.CLANG:
-        root = headers = roots.world(name)
-        compilers = world_compilers(root)
-        arguments = []
-    else:
-        root, headers = roots.tools(), roots.headers(name)
-        compilers = tool_compilers(root)
-        arguments = include_of(headers)
+        headers = roots.world(name)
+        compilers = world_compilers(headers)
+        check = Check(folder, headers)
+        check.add_headers(compilers, features=FEATURES[name], alone=alone)
+        check.add_uses(compilers)
+        check.add_examples(compilers[:2])
+        for compiler in compilers[:2]:
+            check.add_header_unit(compiler)
+        return check.run("the headers, as header units too, and the examples")
+    headers = roots.headers(name)
+    compilers = tool_compilers(roots.tools())
+    arguments = include_of(headers)
     check = Check(folder, headers)
-    check.add_headers(compilers, arguments, FEATURES[name])
-    for example in sorted((SOURCE / "examples").glob("*.cpp")):
-        for compiler in compilers:
-            check.add(compiler, example, arguments=arguments)
-    return check.run("the headers and examples")
+    check.add_headers(compilers, arguments, FEATURES[name], alone)
+    if name == "bookworm":
+        check.add_uses(compilers, arguments)
+        check.add_examples(tool_compilers(compilers[0].root, "g++ 11", "clang 14"), arguments)
+    return check.run("the headers and the examples" if name == "bookworm" else "the headers")
 
 
-def freebsd(folder):
+def freebsd(folder, whole=False):
     """FreeBSD's level of the interface: on stand-ins for its headers, and on the newest rdma-core cut down to it."""
     root, headers = roots.tools(), roots.headers("forky")
     check = Check(folder, headers)
     compilers = tool_compilers(root, "clang 19 with libc++", "g++ 12")  # its own compiler and library first
-    check.add_headers(compilers, [f"-isystem{HERE}/freebsd", "-include", HERE / "freebsd/prelude.hpp"], FREEBSD_FEATURES)
+    arguments = [f"-isystem{HERE}/freebsd", "-include", HERE / "freebsd/prelude.hpp"]
+    check.add_headers(compilers, arguments, FREEBSD_FEATURES, whole)
+    if whole:
+        check.add_uses(compilers, arguments)
     for compiler in compilers:
         arguments = [*include_of(headers), "-include", check.units.reduced()]
         check.add(compiler, check.units.members, arguments=arguments)
         check.add(compiler, check.units.features, arguments=[*arguments, *expected(FREEBSD_FEATURES)])
         # What is said to be absent is.
-        call = check.units.write("call.cpp", "#include <rdma/rdma_cma.h>\nint f(rdma_cm_id* id) { return rdma_establish(id); }\n")
+        call = check.units.write("call.cpp", "#include <rdma/rdma_cma.h>\n"
+                                             "int f(rdma_cm_id* id) { return rdma_establish(id); }\n")
         check.add(compiler, call, arguments=arguments, refused="undeclared identifier|not declared")
     return check.run("FreeBSD's level of the interface") | {"suite": "FreeBSD", "rdma_core": "14 (headers)"}
 
 
-def musl(folder):
+def musl(folder, whole=False):
     """musl's C library headers, with libc++."""
     root, headers = roots.tools(), roots.headers("forky")
     check = Check(folder, headers)
@@ -252,7 +295,9 @@ def musl(folder):
     compiler.label = "clang 19 with libc++"
     arguments = ["-isystem/usr/lib/llvm-19/include/c++/v1", "-isystem/usr/include/x86_64-linux-musl",
                  *include_of(headers), f"-isystem{headers.path}/usr/include/x86_64-linux-gnu"]
-    check.add_headers([compiler], arguments)
+    check.add_headers([compiler], arguments, alone=whole)
+    if whole:
+        check.add_uses([compiler], arguments)
     # The order that this is about: the C library's own header after verbs.h.
     for name, includes, refused in (("verbs_first", "#include <infiniband/verbs.h>\n", "redefinition of 'ethhdr'"),
                                     ("rdmaxx_first", "#include <rdmaxx/verbs.hpp>\n", None)):
@@ -261,14 +306,17 @@ def musl(folder):
     return check.run("musl's headers") | {"suite": f"musl {root.version('musl-dev')}"}
 
 
-def thirty_two_bits(folder):
+def thirty_two_bits(folder, whole=False):
     """x86 with 32 bits, where long and pointers are shorter."""
     root = roots.tools()
     for name in ("bookworm", "forky"):
         headers = roots.headers(name)
         check = Check(folder / name, headers)
-        check.add_headers(tool_compilers(root, "g++ 12", "clang 14", "clang 19"), [*include_of(headers), "-m32"],
-                          FEATURES[name])
+        compilers, arguments = tool_compilers(root, "g++ 12", "clang 19"), [*include_of(headers), "-m32"]
+        check.add_headers(compilers, arguments, FEATURES[name], whole)
+        check.add(compilers[0], check.units.members, arguments=arguments)
+        if whole:
+            check.add_uses(compilers, arguments)
         outcome = check.run("32-bit x86")
     return outcome | {"suite": "bookworm, forky"}
 

@@ -28,13 +28,14 @@ BASE = """bash coreutils dash diffutils findutils grep gzip hostname libc-bin ma
     util-linux base-files base-passwd""".split()
 
 # A world: what builds and runs the tests, with the suite's own kernel.
-WORLD = BASE + """g++ meson ninja-build pkg-config catch2 librdmacm-dev libibverbs-dev rdmacm-utils ibverbs-utils
-    ibverbs-providers iproute2 kmod linux-image-amd64""".split()
-CLANG = {"trixie": "19", "forky": "21"}
+WORLD = BASE + """g++ meson ninja-build pkg-config catch2 libasio-dev libboost-dev librdmacm-dev libibverbs-dev
+    rdmacm-utils ibverbs-utils ibverbs-providers iproute2 kmod linux-image-amd64""".split()
+CLANG = {"trixie": "19", "forky": "21"}  # in the worlds; bookworm's compilers are among the tools
 
 # The compilers of bookworm, the native one, libc++, musl, 32 bits, aarch64; no rdma-core: that comes from HEADERS.
 TOOLS = BASE + """g++-11 g++-12 clang-14 clang-16 clang-19 libc++-19-dev libc++abi-19-dev g++-12-multilib musl-dev
-    g++-12-aarch64-linux-gnu qemu-user-static meson ninja-build pkg-config catch2""".split()
+    g++-12-aarch64-linux-gnu qemu-user-static meson ninja-build pkg-config catch2 libasio-dev
+    libboost1.81-dev""".split()
 
 # rdma-core alone, without what it depends on: the C headers, and the libraries to link with.
 HEADERS = """librdmacm-dev libibverbs-dev librdmacm1 libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200
@@ -139,11 +140,14 @@ class Root:
         self.path = cache() / "roots" / f"{name}-{hashlib.sha256(recipe).hexdigest()[:8]}"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.lock = open(f"{self.path}.lock", "w", encoding="utf-8")  # pylint: disable=consider-using-with
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        if not self.path.exists():
-            remove_others(self.path, name)
-            self.make(packages, with_dependencies, architectures)
+        # Alone only to make it: several processes, each with several roots, would wait for each other.
         fcntl.flock(self.lock, fcntl.LOCK_SH)
+        if not self.path.exists():
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
+            if not self.path.exists():
+                remove_others(self.path, name)
+                self.make(packages, with_dependencies, architectures)
+            fcntl.flock(self.lock, fcntl.LOCK_SH)
         self.versions = dict(line.split() for line in (self.path / "packages").read_text().splitlines())
 
     def make(self, packages, with_dependencies, architectures):
