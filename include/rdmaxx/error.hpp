@@ -49,10 +49,10 @@ private:
 
 namespace detail {
 
-/// Shared by both categories of answers of a peer: whatever the number, the connection was refused.
-class RDMAXX_EXPORT refusal_category : public std::error_category {
+/// Codes with a table of texts.
+class RDMAXX_EXPORT table_category : public std::error_category {
 public:
-    refusal_category(const char* name, const char* const* texts, int count) noexcept
+    table_category(const char* name, const char* const* texts, int count) noexcept
         : name_(name), texts_(texts), count_(count) {}
 
     [[nodiscard]] const char* name() const noexcept override { return name_; }
@@ -63,14 +63,20 @@ public:
         return std::string(name_) + " " + std::to_string(value);
     }
 
-    [[nodiscard]] std::error_condition default_error_condition(int) const noexcept override {
-        return std::errc::connection_refused;
-    }
-
 private:
     const char* name_;
     const char* const* texts_;
     int count_;
+};
+
+/// Shared by both categories of answers of a peer: whatever the number, the connection was refused.
+class RDMAXX_EXPORT refusal_category : public table_category {
+public:
+    using table_category::table_category;
+
+    [[nodiscard]] std::error_condition default_error_condition(int) const noexcept override {
+        return std::errc::connection_refused;
+    }
 };
 
 } // namespace detail
@@ -132,6 +138,36 @@ private:
         "unsupported version",
     };
     static const detail::refusal_category category("rdma_cm sidr", texts, sizeof texts / sizeof *texts);
+    return category;
+}
+
+/// Why a work request failed: enum ibv_wc_status, as wc::code() gives it.
+[[nodiscard]] RDMAXX_EXPORT inline const std::error_category& wc_category() noexcept {
+    static constexpr const char* texts[] = {
+        "no error",
+        "a receive buffer was too short for its message",
+        "the queue pair could not carry the request out",
+        "the end-to-end context could not carry the request out",
+        "a piece of memory lies outside its region, or the region does not allow it",
+        "flushed: the connection had ended",
+        "the memory window could not be bound",
+        "an unexpected response of the peer",
+        "the peer's request accessed memory that it may not",
+        "the peer found the request invalid: its receive buffer may be too short",
+        "the peer's memory does not allow it, or the range lies outside",
+        "the peer could not complete the request",
+        "the peer did not answer: it, or the path to it, is gone",
+        "the peer had no receive posted",
+        "the domains of both sides differ",
+        "the peer found the read request invalid",
+        "the peer aborted the request",
+        "invalid end-to-end context number",
+        "invalid end-to-end context state",
+        "fatal error of the device",
+        "no response in time",
+        "general error of the device",
+    };
+    static const detail::table_category category("ibv_wc status", texts, sizeof texts / sizeof *texts);
     return category;
 }
 
@@ -206,6 +242,28 @@ enum class error_class {
     return "unknown";
 }
 
+namespace detail {
+
+/// What took the connection away is transient; the rest is what one of both programs did wrong.
+[[nodiscard]] inline error_class classify_wc(int status) noexcept {
+    constexpr int flushed = 5;
+    constexpr int no_answer = 12;
+    constexpr int no_receive = 13;
+    constexpr int fatal = 19;
+    constexpr int no_response = 20;
+    switch (status) {
+    case 0:
+    case flushed:
+    case no_answer:
+    case no_receive:
+    case no_response: return error_class::transient;
+    case fatal: return error_class::device;
+    default: return error_class::permanent;
+    }
+}
+
+} // namespace detail
+
 /// For policies of reconnecting: see error_class. False codes are transient.
 [[nodiscard]] inline error_class classify(const std::error_code& code) noexcept {
     constexpr int rejected_by_program = 28;
@@ -214,6 +272,8 @@ enum class error_class {
         return code.value() == rejected_by_program ? error_class::permanent : error_class::transient;
     if (code.category() == sidr_category())
         return code.value() == sidr_rejected_by_program ? error_class::permanent : error_class::transient;
+    if (code.category() == wc_category())
+        return detail::classify_wc(code.value());
     const std::error_condition meaning = code.default_error_condition();
     if (meaning.category() != std::generic_category())
         return error_class::permanent;
@@ -252,6 +312,8 @@ enum class error_class {
 [[nodiscard]] inline std::string diagnose(const std::error_code& code, const char* call) {
     if (code.category() == reject_category() || code.category() == sidr_category())
         return "The peer was reached and said no: " + code.message() + ".";
+    if (code.category() == wc_category()) // its message is the cause
+        return {};
     return detail::diagnose_errno(code.value(), call);
 }
 [[nodiscard]] inline std::string diagnose(const error& failed) {

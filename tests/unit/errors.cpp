@@ -125,6 +125,20 @@ TEST_CASE_METHOD(unit::test, "sidr_category: names and texts, also of numbers it
     CHECK(sidr_category() != reject_category());
 }
 
+TEST_CASE_METHOD(unit::test, "wc_category: a text for every status", "[errors]") {
+    CHECK(std::string(wc_category().name()) == "ibv_wc status");
+    for (int status = IBV_WC_SUCCESS; status <= IBV_WC_GENERAL_ERR; ++status) {
+        CAPTURE(status);
+        CHECK_FALSE(wc_category().message(status).empty());
+        CHECK((status == 0 || !contains(wc_category().message(status), "ibv_wc status")));
+    }
+    CHECK(wc_category().message(IBV_WC_WR_FLUSH_ERR) == "flushed: the connection had ended");
+    CHECK(wc_category().message(IBV_WC_REM_ACCESS_ERR) ==
+          "the peer's memory does not allow it, or the range lies outside");
+    CHECK(wc_category().message(IBV_WC_GENERAL_ERR) == "general error of the device");
+    CHECK(wc_category().message(99) == "ibv_wc status 99");
+}
+
 TEST_CASE_METHOD(unit::test, "classify: what can be done about a failure", "[errors]") {
     for (const int value : {EINVAL, EPERM, EACCES, EFAULT, ENOSYS, EOPNOTSUPP})
         CHECK(classify(posix(value)) == error_class::permanent);
@@ -137,6 +151,11 @@ TEST_CASE_METHOD(unit::test, "classify: what can be done about a failure", "[err
     CHECK(classify({28, reject_category()}) == error_class::permanent);
     CHECK(classify({1, sidr_category()}) == error_class::transient);
     CHECK(classify({2, sidr_category()}) == error_class::permanent);
+    for (const int status : {IBV_WC_WR_FLUSH_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR})
+        CHECK(classify({status, wc_category()}) == error_class::transient);
+    for (const int status : {IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_ACCESS_ERR})
+        CHECK(classify({status, wc_category()}) == error_class::permanent);
+    CHECK(classify({IBV_WC_FATAL_ERR, wc_category()}) == error_class::device);
     CHECK(classify({}) == error_class::transient);
     CHECK(std::string(to_string(error_class::device)) == "device");
 }

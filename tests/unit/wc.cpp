@@ -55,6 +55,27 @@ TEST_CASE_METHOD(unit::test, "wc: a failed completion has a wr_id, a status, a q
     CHECK(failed.raw().byte_len == 100); // for who insists
 }
 
+TEST_CASE_METHOD(unit::test, "wc: why one failed, as a code and as an exception", "[wc]") {
+    const wc good = completion(wc_status::success, IBV_WC_SEND);
+    CHECK_FALSE(good.code());
+    CHECK_NOTHROW(good.check());
+
+    const wc failed = completion(wc_status::rnr_retry_exc_err, IBV_WC_SEND);
+    CHECK(failed.code() == std::error_code(IBV_WC_RNR_RETRY_EXC_ERR, wc_category()));
+    try {
+        failed.check();
+        FAIL("no exception");
+    } catch (const error& e) {
+        CHECK(e.code() == failed.code());
+        CHECK(std::string(e.call()) == "ibv_poll_cq");
+        CHECK(std::string(e.what()) == "ibv_poll_cq request 42 of queue pair 17: the peer had no receive posted");
+        CHECK(diagnose(e).empty());
+    }
+    const wc newer = completion(static_cast<wc_status>(77), IBV_WC_SEND);
+    CHECK(newer.code().message() == "ibv_wc status 77");
+    CHECK_THROWS_AS(newer.check(), error);
+}
+
 TEST_CASE_METHOD(unit::test, "wc: flushed requests of a queue pair tell nothing but their wr_id", "[wc]") {
     connection c;
     std::array<std::byte, 64> memory{};

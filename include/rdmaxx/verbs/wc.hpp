@@ -4,10 +4,12 @@
 
 #include <rdmaxx/detail/flags.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/error.hpp>
 #include <rdmaxx/verbs/keys.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include <arpa/inet.h>
@@ -160,6 +162,13 @@ struct wc : private ibv_wc {
     [[nodiscard]] std::uint32_t qp_num() const noexcept { return ibv_wc::qp_num; }
     [[nodiscard]] std::uint32_t vendor_err() const noexcept { return ibv_wc::vendor_err; }
 
+    /// Why it failed, in wc_category(); false when ok().
+    [[nodiscard]] std::error_code code() const noexcept { return {ibv_wc::status, wc_category()}; }
+
+    /// For programs to which a request that failed is an exception.
+    /// @throws error with code() unless ok(); `ibv_poll_cq request 5 of queue pair 17: the peer had no receive posted`
+    void check() const { detail::check({"ibv_poll_cq", ibv_wc::status, "", &wc_category()}, request{*this}); }
+
     /// What the request was; empty for a completion that failed.
     [[nodiscard]] std::optional<wc_opcode> opcode() const noexcept {
         if (!ok())
@@ -207,6 +216,15 @@ struct wc : private ibv_wc {
     /// The C struct, with every field as the device left it.
     [[nodiscard]] const ibv_wc& raw() const noexcept { return *this; }
     [[nodiscard]] ibv_wc& raw() noexcept { return *this; }
+
+private:
+    /// What an error is about.
+    struct request {
+        const wc& of;
+        [[nodiscard]] std::string to_string() const {
+            return "request " + std::to_string(of.wr_id()) + " of queue pair " + std::to_string(of.qp_num());
+        }
+    };
 };
 static_assert(sizeof(wc) == sizeof(ibv_wc) && std::is_standard_layout_v<wc> && std::is_trivially_copyable_v<wc>);
 
