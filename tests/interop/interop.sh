@@ -104,7 +104,7 @@ start_until() { # READY COMMAND...
 }
 
 start() { # COMMAND...: a port of its own is put in for PORT
-    ((++port))
+    port=${fixed_port:-$((port + 1))}
     start_until "listens $port" "${@//PORT/$port}"
 }
 
@@ -355,6 +355,11 @@ misuse_is_seen() {
         runs 134 "$out/traced" "${traced[@]}" "$misuse" "$v4" cq && says "$out/traced" 'DOUBLE ACK of completion events'
 }
 
+# --- The other programs -----------------------------------------------------------------------------------------------
+
+# shellcheck source=tests/interop/tools.sh
+. "${BASH_SOURCE[0]%/*}/tools.sh"
+
 # --- All --------------------------------------------------------------------------------------------------------------
 
 at_first=$(resources)
@@ -391,6 +396,7 @@ check "echo: many clients, one is killed, IPv4" echo_pair "$v4" "$v4"
 check "echo: many clients, one is killed, IPv6" echo_pair "$v6" "[$v6]"
 check "echo: gets are acks in a client" echo_traced_client
 check "echo: wrong arguments" echo_wrong_arguments
+check_tools
 check "nothing is left of all that" eventually resources_are "$at_first"
 
 echo "1..$number"
