@@ -8,6 +8,7 @@
 #include <rdmaxx/verbs/keys.hpp>
 
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -135,6 +136,15 @@ namespace detail {
 template <>
 inline constexpr bool is_flags<wc_flags> = true;
 
+/// A field of C's enum type as a number: a provider, or a newer library, may know values that the enum does not.
+template <class Field>
+[[nodiscard]] int number_of(const Field& field) noexcept {
+    int number = 0;
+    static_assert(sizeof number == sizeof field);
+    std::memcpy(&number, &field, sizeof number);
+    return number;
+}
+
 [[nodiscard]] constexpr bool is_recv(int opcode) noexcept {
     // The operations on tagged receives lie among the receives.
     return opcode == IBV_WC_RECV || opcode == IBV_WC_RECV_RDMA_WITH_IMM ||
@@ -157,32 +167,36 @@ struct wc : private ibv_wc {
 
     /// The program's number of the request.
     [[nodiscard]] std::uint64_t wr_id() const noexcept { return ibv_wc::wr_id; }
-    [[nodiscard]] wc_status status() const noexcept { return static_cast<wc_status>(ibv_wc::status); }
-    [[nodiscard]] bool ok() const noexcept { return ibv_wc::status == IBV_WC_SUCCESS; }
+    [[nodiscard]] wc_status status() const noexcept {
+        return static_cast<wc_status>(detail::number_of(ibv_wc::status));
+    }
+    [[nodiscard]] bool ok() const noexcept { return status() == wc_status::success; }
     [[nodiscard]] std::uint32_t qp_num() const noexcept { return ibv_wc::qp_num; }
     [[nodiscard]] std::uint32_t vendor_err() const noexcept { return ibv_wc::vendor_err; }
 
     /// Why it failed, in wc_category(); false when ok().
-    [[nodiscard]] std::error_code code() const noexcept { return {ibv_wc::status, wc_category()}; }
+    [[nodiscard]] std::error_code code() const noexcept { return {static_cast<int>(status()), wc_category()}; }
 
     /// For programs to which a request that failed is an exception.
     /// @throws error with code() unless ok(); `ibv_poll_cq request 5 of queue pair 17: the peer had no receive posted`
-    void check() const { detail::check({"ibv_poll_cq", ibv_wc::status, "", &wc_category()}, request{*this}); }
+    void check() const {
+        detail::check({"ibv_poll_cq", static_cast<int>(status()), "", &wc_category()}, request{*this});
+    }
 
     /// What the request was; empty for a completion that failed.
     [[nodiscard]] std::optional<wc_opcode> opcode() const noexcept {
         if (!ok())
             return std::nullopt;
-        return static_cast<wc_opcode>(ibv_wc::opcode);
+        return static_cast<wc_opcode>(detail::number_of(ibv_wc::opcode));
     }
 
     /// True for a receive, with or without RDMA write; false for everything else and for one that failed.
-    [[nodiscard]] bool is_recv() const noexcept { return ok() && detail::is_recv(ibv_wc::opcode); }
+    [[nodiscard]] bool is_recv() const noexcept { return ok() && detail::is_recv(detail::number_of(ibv_wc::opcode)); }
 
     /// Bytes received, read or fetched; empty for a completion that failed, and for sends and writes, where the C
     /// struct has no defined length.
     [[nodiscard]] std::optional<std::uint32_t> byte_len() const noexcept {
-        if (!ok() || !detail::has_byte_len(ibv_wc::opcode))
+        if (!ok() || !detail::has_byte_len(detail::number_of(ibv_wc::opcode)))
             return std::nullopt;
         return ibv_wc::byte_len;
     }
