@@ -199,7 +199,7 @@ IS_NOEXCEPT(rwq_ind_table::create(device, work_queue_refs, ec));
 IS_NOEXCEPT(xrcd::create(device, ec));
 IS_NOEXCEPT(xrcd::create(device, 0, 0, ec));
 IS_NOEXCEPT(xrcd::adopt(nullptr, device, ec));
-IS_NOEXCEPT(srq::create(domain, srq_init_attr_ex().xrc(xrc_domain, queue), ec));
+IS_NOEXCEPT(srq::create(domain, srq_init_attr_ex({}).xrc(xrc_domain, queue), ec));
 IS_NOEXCEPT(shared_queue.srq_num(ec));
 IS_NOEXCEPT(shared_queue.post_srq_ops(tag_operation, ec));
 IS_NOEXCEPT(shared_queue.try_post_srq_ops(tag_operation, bad_operation));

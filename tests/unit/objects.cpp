@@ -64,22 +64,22 @@ TEST_CASE_METHOD(unit::test, "srq: of an XRC domain, which it keeps with its CQ"
     CHECK(fake::in_order({"ibv_destroy_srq", "ibv_close_xrcd"}));
     CHECK_FALSE(fake::alive(raw));
     std::error_code ec;
-    CHECK_FALSE(srq::create(pd(), srq_init_attr_ex(), ec));
+    CHECK_FALSE(srq::create(pd(), srq_init_attr_ex({}), ec));
     CHECK(number(ec) == EINVAL);
     // What libibverbs would follow a null pointer for.
     const xrcd other(with.device);
     const cq completions(with.device, 8);
     CHECK(
-        contains(caught([&] { srq(with.pd, srq_init_attr_ex().xrc(xrcd(), completions)); }).cause, "empty XRC domain"));
-    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex().xrc(other, cq())); }).cause, "empty CQ"));
-    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex().tag_matching(cq(), 1, 1)); }).cause, "empty CQ"));
+        contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).xrc(xrcd(), completions)); }).cause, "empty XRC domain"));
+    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).xrc(other, cq())); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).tag_matching(cq(), 1, 1)); }).cause, "empty CQ"));
 }
 
 TEST_CASE_METHOD(unit::test, "srq: with tag matching, and operations on its tagged receives", "[objects]") {
     const opened with;
     std::array<std::byte, 64> memory{};
     const mr region(with.pd, memory);
-    const srq queue(with.pd, srq_init_attr_ex().tag_matching(with.cq, 10, 4));
+    const srq queue(with.pd, srq_init_attr_ex({}).tag_matching(with.cq, 10, 4));
     CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_TM) + ", mask 27, tags 10");
     const sge piece = region.sge();
     ops_wr add = ops_wr::tag_add(piece, 5, 255).recv_wr_id(3).wr_id(1).signaled();

@@ -139,8 +139,8 @@ struct srq_init_attr {
 /// pins what was given as owners, and hands the pins to the queue.
 class srq_init_attr_ex {
 public:
-    /// A basic one, until something makes it another.
-    explicit srq_init_attr_ex(const srq_init_attr& sizes = {}) noexcept {
+    /// A basic one, until something makes it another. (No default: srq(pd, {}) is the plain one.)
+    explicit srq_init_attr_ex(const srq_init_attr& sizes) noexcept {
         raw_.srq_context = sizes.srq_context;
         raw_.attr.max_wr = sizes.max_wr;
         raw_.attr.max_sge = sizes.max_sge;
