@@ -142,10 +142,7 @@ TEST_CASE_METHOD(fixture, "siw: a receive has at least one SGE, and nothing is p
     static_cast<void>(get(c.channel, cm_event_type::disconnected));
     send_wr late = send_wr::send(c.client.mr.sge(0, 8));
     CHECK(c.client.qp.try_post_send(late) == ENOTCONN);
-    std::error_code ec;
-    c.client.qp.drain(
-        soon, [](const rdmaxx::wc&) {}, ec);
-    CHECK(ec == std::errc::invalid_argument); // it cannot be moved to the error state once more
+    c.client.qp.drain(soon, [](const rdmaxx::wc&) {}); // nothing to wait for
 }
 
 TEST_CASE_METHOD(fixture, "iWARP: the side that accepted sends once the other one has", "[.iwarp]") {

@@ -41,7 +41,7 @@ wc_status read_at(connection& c, const rdmaxx::remote_buffer& from) {
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "a region with another iova is reached by that, and not by its pointer", "[memory]") {
+TEST_CASE_METHOD(fixture, "a region with another iova is reached by that, and not by its pointer", "[memory][ib]") {
     connection c;
     std::vector<std::byte> memory(8192);
     const std::uint64_t iova = 0x7000'0000'0000 + reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
@@ -69,7 +69,7 @@ TEST_CASE_METHOD(fixture, "a region with another iova is reached by that, and no
 // Windows.
 
 TEST_CASE_METHOD(fixture, "a type 1 window shows a piece of a region, and with its next bind another",
-                 "[memory][asan]") {
+                 "[memory][asan][ib]") {
     connection c;
     const rdmaxx::mr region(c.local.domain, c.server.memory, full_access | access::mw_bind);
     c.server.put("0123456789abcdef");
@@ -92,7 +92,7 @@ TEST_CASE_METHOD(fixture, "a type 1 window shows a piece of a region, and with i
     CHECK(read_at(c, first.remote(key)) == wc_status::rem_access_err); // the key before
 }
 
-TEST_CASE_METHOD(fixture, "a type 2 window is shown and taken back by requests", "[memory]") {
+TEST_CASE_METHOD(fixture, "a type 2 window is shown and taken back by requests", "[memory][ib]") {
     connection c;
     const rdmaxx::mr region(c.local.domain, c.server.memory, full_access | access::mw_bind);
     c.server.put("0123456789abcdef");
@@ -108,7 +108,7 @@ TEST_CASE_METHOD(fixture, "a type 2 window is shown and taken back by requests",
     CHECK(read_at(c, part.remote(key)) == wc_status::rem_access_err);
 }
 
-TEST_CASE_METHOD(fixture, "a send takes the peer's window back, and says so there", "[memory]") {
+TEST_CASE_METHOD(fixture, "a send takes the peer's window back, and says so there", "[memory][ib]") {
     connection c;
     const rdmaxx::mr region(c.local.domain, c.server.memory, full_access | access::mw_bind);
     const rdmaxx::mw window(c.local.domain, rdmaxx::mw_type::type_2);
@@ -127,7 +127,8 @@ TEST_CASE_METHOD(fixture, "a send takes the peer's window back, and says so ther
     CHECK(read_at(c, part.remote(key)) == wc_status::rem_access_err);
 }
 
-TEST_CASE_METHOD(fixture, "a window outside its rights is refused, and a region without mw_bind as well", "[memory]") {
+TEST_CASE_METHOD(fixture, "a window outside its rights is refused, and a region without mw_bind as well",
+                 "[memory][ib]") {
     connection c;
     const rdmaxx::mw window(c.local.domain, rdmaxx::mw_type::type_1);
     const rdmaxx::mr plain(c.local.domain, c.server.memory, full_access);
@@ -241,7 +242,7 @@ TEST_CASE_METHOD(fixture, "on-demand paging moves data and takes advice, or is E
     }
 }
 
-TEST_CASE_METHOD(fixture, "a region is registered anew, or is as before where the device cannot", "[memory]") {
+TEST_CASE_METHOD(fixture, "a region is registered anew, or is as before where the device cannot", "[memory][ib]") {
     connection c;
     std::vector<std::byte> memory(4096);
     rdmaxx::mr region(c.local.domain, memory, access::local_write);

@@ -132,7 +132,8 @@ using ud_couple = couple<ud_ops, qp_type::ud>;
 
 } // namespace
 
-TEST_CASE_METHOD(fixture, "RC: every operation through a batch, its completion field by field", "[extended][asan]") {
+TEST_CASE_METHOD(fixture, "RC: every operation through a batch, its completion field by field",
+                 "[extended][asan][ib]") {
     rc_couple c;
     CHECK(c.a.type() == qp_type::rc);
     c.b.post_recv(c.mr.sge(2048, 64), 1);
@@ -180,7 +181,7 @@ TEST_CASE_METHOD(fixture, "RC: every operation through a batch, its completion f
     CHECK(results == std::array<std::uint64_t, 3>{40, 42, 99});
 }
 
-TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch", "[extended]") {
+TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch", "[extended][ib]") {
     rc_couple c;
     std::array<char, 8> text = {'i', 'n', 'l', 'i', 'n', 'e', 'd', '!'};
     const std::array<ibv_data_buf, 2> pieces = {ibv_data_buf{text.data(), 2}, ibv_data_buf{text.data() + 6, 2}};
@@ -199,7 +200,7 @@ TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch",
     CHECK(c.arrived(6, 2200) == "abcdef");
 }
 
-TEST_CASE_METHOD(fixture, "RC: windows are bound, used, and invalidated from both ends by batches", "[extended]") {
+TEST_CASE_METHOD(fixture, "RC: windows are bound, used, and invalidated from both ends by batches", "[extended][ib]") {
     rc_couple c;
     const rdmaxx::mr region(c.domain, c.memory, full_access | rdmaxx::access::mw_bind);
     const rdmaxx::mw window(c.domain, rdmaxx::mw_type::type_2);
@@ -236,7 +237,7 @@ TEST_CASE_METHOD(fixture, "RC: windows are bound, used, and invalidated from bot
         }
 }
 
-TEST_CASE_METHOD(fixture, "RC: a window that its owner invalidates shows nothing any more", "[extended]") {
+TEST_CASE_METHOD(fixture, "RC: a window that its owner invalidates shows nothing any more", "[extended][ib]") {
     rc_couple c;
     const rdmaxx::mr region(c.domain, c.memory, full_access | rdmaxx::access::mw_bind);
     const rdmaxx::mw window(c.domain, rdmaxx::mw_type::type_2);
@@ -257,7 +258,7 @@ TEST_CASE_METHOD(fixture, "RC: a window that its owner invalidates shows nothing
     FAIL("no completion came");
 }
 
-TEST_CASE_METHOD(fixture, "RC: atomic writes and flushes, where headers and device have them", "[extended]") {
+TEST_CASE_METHOD(fixture, "RC: atomic writes and flushes, where headers and device have them", "[extended][ib]") {
     constexpr send_ops newer = send_ops::rdma_write | send_ops::atomic_write | send_ops::flush;
     const rdmaxx::context device = open_device();
     const rdmaxx::pd domain(device);
@@ -298,7 +299,8 @@ TEST_CASE_METHOD(fixture, "RC: atomic writes and flushes, where headers and devi
     CHECK(std::memcmp(memory.data() + 2048, word.data(), word.size()) == 0);
 }
 
-TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and the next one runs", "[extended][asan]") {
+TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and the next one runs",
+                 "[extended][asan][ib]") {
     rc_couple c;
     const std::uint32_t slots = c.a.cap().max_send_wr;
     auto too_long = c.a.start();
@@ -325,7 +327,8 @@ TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and t
         FAIL(completion.wr_id());
 }
 
-TEST_CASE_METHOD(fixture, "ranges that run to their end, thousands of times, give each completion once", "[extended]") {
+TEST_CASE_METHOD(fixture, "ranges that run to their end, thousands of times, give each completion once",
+                 "[extended][ib]") {
     rc_couple c;
     std::uint64_t posted = 0;
     std::uint64_t seen = 0;
@@ -346,7 +349,7 @@ TEST_CASE_METHOD(fixture, "ranges that run to their end, thousands of times, giv
         FAIL(completion.wr_id());
 }
 
-TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[transports]") {
+TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[transports][ib]") {
     uc_couple c;
     CHECK(c.a.type() == qp_type::uc);
     c.b.post_recv(c.mr.sge(2048, 64), 1);
@@ -372,7 +375,7 @@ TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[tran
     CHECK(c.arrived(5, 3100) == "by UC");
 }
 
-TEST_CASE_METHOD(fixture, "UC: nobody answers for a message without a receive", "[transports]") {
+TEST_CASE_METHOD(fixture, "UC: nobody answers for a message without a receive", "[transports][ib]") {
     uc_couple c;
     c.a.post_send(c.source(5), 1); // lost, and a success all the same
     c.sent(1, wc_opcode::send);
@@ -381,7 +384,7 @@ TEST_CASE_METHOD(fixture, "UC: nobody answers for a message without a receive", 
 }
 
 TEST_CASE_METHOD(fixture, "UD: datagrams through both interfaces, with 40 bytes before the payload",
-                 "[transports][asan]") {
+                 "[transports][asan][ib]") {
     ud_couple c;
     CHECK(c.a.type() == qp_type::ud);
     const rdmaxx::ah to_self(c.domain, c.path);
@@ -414,7 +417,7 @@ TEST_CASE_METHOD(fixture, "UD: datagrams through both interfaces, with 40 bytes 
     CHECK(c.arrived(8, 1040) == "datagram");
 }
 
-TEST_CASE_METHOD(fixture, "UD: a receive without room for the 40 bytes takes nothing", "[transports]") {
+TEST_CASE_METHOD(fixture, "UD: a receive without room for the 40 bytes takes nothing", "[transports][ib]") {
     ud_couple c;
     const rdmaxx::ah to_self(c.domain, c.path);
     c.b.post_recv(c.mr.sge(2048, 8), 1);
@@ -427,7 +430,7 @@ TEST_CASE_METHOD(fixture, "UD: a receive without room for the 40 bytes takes not
     }
 }
 
-TEST_CASE_METHOD(fixture, "modify: the kernel refuses what explain_modify says, and nothing else", "[modify]") {
+TEST_CASE_METHOD(fixture, "modify: the kernel refuses what explain_modify says, and nothing else", "[modify][ib]") {
     const rdmaxx::context device = open_device();
     const ibv_ah_attr path = path_to_self(device);
     const rdmaxx::pd domain(device);
@@ -480,7 +483,7 @@ TEST_CASE_METHOD(fixture, "modify: the kernel refuses what explain_modify says, 
         }
 }
 
-TEST_CASE_METHOD(fixture, "a refused modify names the attributes", "[modify][asan]") {
+TEST_CASE_METHOD(fixture, "a refused modify names the attributes", "[modify][asan][ib]") {
     const rdmaxx::context device = open_device();
     const rdmaxx::pd domain(device);
     const rdmaxx::cq cq(device, 8);
@@ -496,7 +499,7 @@ TEST_CASE_METHOD(fixture, "a refused modify names the attributes", "[modify][asa
     }
 }
 
-TEST_CASE_METHOD(fixture, "what Soft-RoCE lacks is a documented error", "[transports]") {
+TEST_CASE_METHOD(fixture, "what Soft-RoCE lacks is a documented error", "[transports][ib]") {
     const rdmaxx::context device = open_device();
     const rdmaxx::pd domain(device);
     const rdmaxx::cq cq(device, 8);
@@ -537,7 +540,7 @@ TEST_CASE_METHOD(fixture, "the most inline data that a queue pair can carry is f
     CHECK(rdmaxx::qp(domain, rdmaxx::qp_init_attr(cq, 2).max_inline_data(most)).cap().max_inline_data >= most);
 }
 
-TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[transports]") {
+TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[transports][ib]") {
     rc_couple c;
     rdmaxx::queue_slots slots(c.a.cap().max_send_wr);
     send_wr quiet = send_wr::rdma_write(c.source(1), c.target(1));
@@ -554,7 +557,8 @@ TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[t
         REQUIRE(c.a.try_post_send(quiet) == 0);
 }
 
-TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polled from a shared CQ", "[transports]") {
+TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polled from a shared CQ",
+                 "[transports][ib]") {
     rc_couple c;
     std::array<rdmaxx::wc, 8> room;
     {
@@ -574,7 +578,8 @@ TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polle
     c.sent(9, wc_opcode::rdma_write);
 }
 
-TEST_CASE_METHOD(fixture, "an extended CQ is one for wait, and its range leaves nothing locked", "[extended][asan]") {
+TEST_CASE_METHOD(fixture, "an extended CQ is one for wait, and its range leaves nothing locked",
+                 "[extended][asan][ib]") {
     const rdmaxx::context device = open_device();
     rdmaxx::comp_channel channel(device);
     const rdmaxx::cq_ex<fields> cq(device, 8, channel);
