@@ -27,6 +27,19 @@ for page in [root / "README.md", root / "CHANGELOG.md", *root.glob(".github/*.md
                 sys.exit(f"{page.relative_to(root)} links to {target}, which is not there")
 if links < 40:
     sys.exit(f"only {links} links were found: the check does not read them any more")
+
+headers = "".join(path.read_text(encoding="utf-8") for path in root.glob("include/**/*.hpp"))
+unnamed = {name for name in re.findall(r"define (RDMAXX_HAS_\w+)", headers) if f"`{name}`" not in readme}
+if unnamed:
+    sys.exit(f"README.md does not name {sorted(unnamed)}")
+
+setup = (root / "tests/support/setup.sh").read_text(encoding="utf-8")
+packages = " ".join(re.findall(r"_packages=\(([^)]*)\)", setup)).replace('"$boost_package"', "libboost-dev").split()
+needed = readme[readme.index("Other distributions need"):].split("\n\n")[0]
+unnamed = [name for name in packages if not re.search(rf"(?<![-\w]){re.escape(name)}(?![-\w])", needed)]
+if unnamed or len(packages) < 20:
+    sys.exit(f"README.md does not tell other distributions of {unnamed}")
+
 lines = (root / "examples/README.md").read_text(encoding="utf-8")
 listed = re.findall(r"^\| \[([^]]+)\]\(\1\) \| \S.* \|$", lines, re.M)
 there = [path.name for path in (root / "examples").iterdir() if path.suffix in (".cpp", ".sh")]
