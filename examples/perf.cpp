@@ -103,8 +103,8 @@ public:
 
     /// Polls until as many requests of that kind have completed.
     void wait(std::uint64_t wr_id, std::uint32_t count = 1) {
-        std::uint32_t& have = wr_id == send_id ? sent_ : received_;
-        for (; have < count;) {
+        const auto completed = [&]() -> std::uint32_t& { return wr_id == send_id ? sent_ : received_; };
+        while (completed() < count) {
             std::array<rdmaxx::wc, 16> room;
             for (const rdmaxx::wc& completion : cq_.poll(room)) {
                 if (!completion.ok())
@@ -112,7 +112,7 @@ public:
                 ++(completion.wr_id() == send_id ? sent_ : received_);
             }
         }
-        have -= count;
+        completed() -= count;
     }
 
     /// The last byte of what a peer writes here: it changes with each round.
