@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 IN_ROOT = {"unit": "asan|tsan"}
 ON_VERBS = {"live": "asan|tsan", "interop": "asan|tsan|pingpong"}
 # Of a program that takes a pattern, the tests that run unless all are asked for.
-CORE = {"interop": "4096 bytes|IPv6, 64 bytes|same output|nothing is left",
+CORE = {"interop": "4096 bytes|IPv6, 64 bytes|rping: the same output|nothing is left",
         "live_ plain": "[connection],[events],[completions],[data],[errors],[teardown]"}
 WHOLE_IN_ROOT = {"unit": "", "compile": ""}
 
