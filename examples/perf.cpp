@@ -320,7 +320,7 @@ void plot(const std::vector<result>& results, const std::string& file) {
                      percentiles[i]);
     for (std::size_t k = 0; k < results.size(); ++k) {
         const char* colour = colours[k % colours.size()];
-        std::fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
+        std::fprintf(out, R"(<polyline fill="none" stroke="%s" stroke-width="2" points=")", colour);
         for (std::size_t i = 0; i < percentiles.size(); ++i)
             std::fprintf(out, "%d,%.1f ", x(i), y(results[k].percentile(percentiles[i])));
         std::fprintf(out, "\"/>\n<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", x(percentiles.size() - 1) + 20,

@@ -232,10 +232,12 @@ private:
     template <wc_fields, class>
     friend class detail::cq_ex_ops;
 
-    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept : cq_(cq), ec_(ec) {
+    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept
+        : cq_(cq), ec_(ec), result_(start(cq)), started_(result_ == 0) {}
+
+    [[nodiscard]] static int start(ibv_cq_ex* cq) noexcept {
         ibv_poll_cq_attr attr{};
-        result_ = ::ibv_start_poll(cq, &attr);
-        started_ = result_ == 0; // a start that found nothing, or failed, must not be ended
+        return ::ibv_start_poll(cq, &attr);
     }
 
     [[nodiscard]] bool at_end() noexcept(!Throws) {
@@ -257,8 +259,8 @@ private:
 
     ibv_cq_ex* cq_;
     std::error_code* ec_;
-    int result_ = 0;
-    bool started_ = false;
+    int result_;
+    bool started_; // a start that found nothing, or failed, must not be ended
 };
 
 /// How a cq_ex is made (struct ibv_cq_init_attr_ex). It pins what was given as an owner, and hands the pins to the CQ.
