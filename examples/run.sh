@@ -22,8 +22,10 @@ need_packages "${build_packages[@]}"
 
 build=${BUILD_DIR:-build/examples}
 step "Building the examples in $build"
-[[ -f $build/build.ninja ]] || meson setup "$build" -Dtests=disabled -Dexamples=enabled --buildtype=release >"$build.log" 2>&1 ||
-    { cat "$build.log"; exit 1; }
+mkdir -p "$build"
+[[ -f $build/build.ninja ]] ||
+    meson setup "$build" -Dtests=disabled -Dexamples=enabled --buildtype=release >"$build/setup.log" 2>&1 ||
+    { cat "$build/setup.log"; exit 1; }
 ninja -C "$build" | tail -n 1
 
 step "Running them on real verbs (${where[*]:-in a virtual machine})"
