@@ -103,7 +103,9 @@ public:
 
     /// Polls until as many requests of that kind have completed.
     void wait(std::uint64_t wr_id, std::uint32_t count = 1) {
-        const auto completed = [&]() -> std::uint32_t& { return wr_id == send_id ? sent_ : received_; };
+        const auto completed = [&]() -> std::uint32_t& {
+            return wr_id == send_id ? sent_ : received_;
+        };
         while (completed() < count) {
             std::array<rdmaxx::wc, 16> room;
             for (const rdmaxx::wc& completion : cq_.poll(room)) {

@@ -69,8 +69,8 @@ TEST_CASE_METHOD(unit::test, "srq: of an XRC domain, which it keeps with its CQ"
     // What libibverbs would follow a null pointer for.
     const xrcd other(with.device);
     const cq completions(with.device, 8);
-    CHECK(
-        contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).xrc(xrcd(), completions)); }).cause, "empty XRC domain"));
+    CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).xrc(xrcd(), completions)); }).cause,
+                   "empty XRC domain"));
     CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).xrc(other, cq())); }).cause, "empty CQ"));
     CHECK(contains(caught([&] { srq(with.pd, srq_init_attr_ex({}).tag_matching(cq(), 1, 1)); }).cause, "empty CQ"));
 }
