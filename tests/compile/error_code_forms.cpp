@@ -361,4 +361,5 @@ IS_NOEXCEPT(stream.shutdown(SHUT_RDWR, ec));
 extern std::stop_token& token;
 IS_NOEXCEPT(get_cm_event(channel, token, ec));
 IS_NOEXCEPT(get_cq_event(completions, token, ec));
+IS_NOEXCEPT(get_async_event(device, token, ec));
 #endif

@@ -1,7 +1,10 @@
 // Shared receive queues, asynchronous events, and migration between channels.
 #include "live.hpp"
 
+#include <rdmaxx/verbs/stop.hpp>
+
 #include <array>
+#include <atomic>
 #include <stdexcept>
 #include <thread>
 
@@ -242,3 +245,16 @@ TEST_CASE_METHOD(fixture, "an id whose event is held moves after the ack, and ta
     CHECK(next(to).type() == cm_event_type::route_resolved);
     CHECK_FALSE(from.try_get_cm_event());
 }
+
+#if RDMAXX_HAS_STOP_TOKEN
+TEST_CASE_METHOD(fixture, "a stop token ends a get of asynchronous events", "[async][stop]") {
+    const rdmaxx::device_list devices;
+    rdmaxx::context device(devices.front());
+    std::atomic<bool> empty = false;
+    std::jthread waiter([&](const std::stop_token& token) { empty = !rdmaxx::get_async_event(device, token); });
+    std::this_thread::sleep_for(20ms);
+    waiter.request_stop();
+    waiter.join();
+    CHECK(empty);
+}
+#endif

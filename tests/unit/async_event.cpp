@@ -2,6 +2,7 @@
 #include "test.hpp"
 
 #include <rdmaxx/verbs/async_event.hpp>
+#include <rdmaxx/verbs/stop.hpp>
 
 #include <array>
 
@@ -236,3 +237,31 @@ TEST_CASE_METHOD(unit::test, "async_event: of a context that librdmacm keeps", "
     event.reset();
     CHECK_FALSE(get_async_event_for(device, 10ms));
 }
+
+#if RDMAXX_HAS_STOP_TOKEN
+TEST_CASE_METHOD(unit::test, "async_event: a stop token ends a get, and an event that is there is preferred", "[async]") {
+    with_qp on;
+    std::error_code ec = std::make_error_code(std::errc::io_error);
+    on.push(async_event_type::comm_est);
+    CHECK(get_async_event(on.device, std::stop_token()).qp() == on.pair);
+    on.push(async_event_type::sq_drained);
+    CHECK(get_async_event(on.device, std::stop_token(), ec).type() == async_event_type::sq_drained);
+    CHECK(!ec);
+    std::stop_source stop;
+    std::thread stopping([&] {
+        std::this_thread::sleep_for(20ms);
+        stop.request_stop();
+    });
+    CHECK_FALSE(get_async_event(on.device, stop.get_token()));
+    stopping.join();
+    CHECK_FALSE(get_async_event(on.device, stop.get_token(), ec));
+    CHECK(!ec);
+    on.push(async_event_type::path_mig);
+    CHECK(get_async_event(on.device, stop.get_token()).type() == async_event_type::path_mig);
+    fake::fail("ibv_get_async_event", 1, EIO);
+    const caught failed([&] { static_cast<void>(get_async_event(on.device, stop.get_token())); });
+    CHECK(failed.code == EIO);
+    CHECK(failed.call == "ibv_get_async_event");
+    CHECK(fake::async_events().held() == 0);
+}
+#endif

@@ -1,9 +1,10 @@
-// ibv_get_cq_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN). Not part of verbs.hpp:
-// <stop_token> costs compile time.
+// ibv_get_cq_event and ibv_get_async_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN).
+// Not part of verbs.hpp: <stop_token> costs compile time.
 #ifndef RDMAXX_VERBS_STOP_HPP
 #define RDMAXX_VERBS_STOP_HPP
 
 #include <rdmaxx/detail/stop.hpp>
+#include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
 #if RDMAXX_HAS_STOP_TOKEN
@@ -23,6 +24,38 @@ namespace rdmaxx::inline v0 {
     cq_event event;
     detail::assign(
         ec, detail::stop_access::none(detail::stop_access::get(channel, event, token, detail::deadline::never())));
+    return event;
+}
+
+namespace detail {
+
+/// A context, as stop_access takes channels.
+struct async_channel {
+    context& from;
+
+    [[nodiscard]] status try_get(async_event& out) noexcept { return async_access::try_get(from, out); }
+    [[nodiscard]] status get(async_event& out, deadline until, int stop_fd) noexcept {
+        return async_access::get(from, out, until, stop_fd);
+    }
+    [[nodiscard]] static status stopped(context& from, async_event& out, const std::stop_token& token) noexcept {
+        async_channel channel{from};
+        return stop_access::none(stop_access::get(channel, out, token, deadline::never()));
+    }
+};
+
+} // namespace detail
+
+/// The next asynchronous event, empty if stop was requested. An event that is there is preferred. Blocks; costs an
+/// eventfd. Errors as get_async_event(context), and EMFILE.
+[[nodiscard]] inline async_event get_async_event(context& from, const std::stop_token& token) {
+    async_event event;
+    detail::check(detail::async_channel::stopped(from, event, token));
+    return event;
+}
+[[nodiscard]] inline async_event get_async_event(context& from, const std::stop_token& token,
+                                                 std::error_code& ec) noexcept {
+    async_event event;
+    detail::assign(ec, detail::async_channel::stopped(from, event, token));
     return event;
 }
 

@@ -6,20 +6,25 @@
 #include <rdmaxx/verbs/stop.hpp>
 
 #if RDMAXX_HAS_STOP_TOKEN
-void control(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, const std::stop_token& token) {
+void control(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, rdmaxx::context& device,
+             const std::stop_token& token) {
     rdmaxx::cm_event event = get_cm_event(channel, token);
     rdmaxx::cq_event completion = get_cq_event(completions, token);
+    rdmaxx::async_event other = get_async_event(device, token);
 }
 #endif
 
 #ifdef MUST_NOT_COMPILE
 #    if RDMAXX_HAS_STOP_TOKEN
-void f(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, const std::stop_token& token) {
+void f(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, rdmaxx::context& device,
+       const std::stop_token& token) {
     std::error_code ec;
     get_cm_event(channel, token);         // bad
     get_cm_event(channel, token, ec);     // bad
     get_cq_event(completions, token);     // bad
     get_cq_event(completions, token, ec); // bad
+    get_async_event(device, token);       // bad
+    get_async_event(device, token, ec);   // bad
 }
 #    else
 #        error "ignoring return value of: no std::stop_token here, and so nothing to test"
