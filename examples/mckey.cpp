@@ -136,7 +136,7 @@ void run(const options& o) {
 
     if (o.count != 0 && o.sender) {
         const rdmaxx::cm_id& id = members.front().id;
-        if (id.verbs().query_port(id.port_num()).link_layer == IBV_LINK_LAYER_INFINIBAND)
+        if (id.verbs().query_port(id.port_num()).link_layer() == rdmaxx::link_layer::infiniband)
             std::this_thread::sleep_for(seconds(3)); // the subnet manager sets up the switches
         std::puts("initiating data transfers");
         for (const member& m : members)

@@ -75,6 +75,8 @@ class gid;
 class gid_table;
 struct gid_entry;
 struct port_attr;
+struct device_attr;
+struct device_attr_ex;
 
 class addrinfo;
 class devices;

@@ -14,6 +14,7 @@
 #include <rdmaxx/verbs/cq_ex.hpp>             // IWYU pragma: export
 #include <rdmaxx/verbs/datagram.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/device.hpp>            // IWYU pragma: export
+#include <rdmaxx/verbs/device_attr.hpp>       // IWYU pragma: export
 #include <rdmaxx/verbs/fork.hpp>              // IWYU pragma: export
 #include <rdmaxx/verbs/gid.hpp>               // IWYU pragma: export
 #include <rdmaxx/verbs/keys.hpp>              // IWYU pragma: export

@@ -610,6 +610,7 @@ int port_attributes(const char* call, ibv_context* context, unsigned port, ibv_p
     attr.active_speed = 1;
     attr.phys_state = 5;
     attr.link_layer = o->dev->config.link_layer;
+    attr.flags = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_QPF_GRH_REQUIRED : 0;
     return 0;
 }
 

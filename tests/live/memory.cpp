@@ -215,14 +215,15 @@ TEST_CASE_METHOD(fixture, "containers in registered memory are sent and written 
 TEST_CASE_METHOD(fixture, "on-demand paging moves data and takes advice, or is EINVAL where there is none",
                  "[memory]") {
     connection c;
-    const auto caps = c.local.device.query_device_ex().odp_caps;
+    const rdmaxx::device_attr_ex caps = c.local.device.query_device_ex();
     std::vector<std::byte> memory(64 * 1024);
-    if ((caps.general_caps & IBV_ODP_SUPPORT) == 0) {
+    if (!has(caps.odp(), rdmaxx::odp_general_caps::support)) {
         const int refused =
             refusal([&] { rdmaxx::mr(c.local.domain, memory, access::local_write | access::on_demand); });
         CHECK((refused == EINVAL || refused == EOPNOTSUPP)); // the latter from Linux 6.12 on
         CHECK(refusal([&] { rdmaxx::advise_mr(c.local.domain, rdmaxx::mr_advice::prefetch, {}); }) == EOPNOTSUPP);
     } else {
+        CHECK(has(caps.rc_odp(), rdmaxx::odp_transport_caps::write));
         // At the start of a page: Soft-RoCE of Linux 7.2 drops the offset in the page of what it pages on demand.
         const rdmaxx::registered_buffer region(c.local.domain, 64 * 1024, full_access | access::on_demand);
         c.client.put("paged");
@@ -236,7 +237,7 @@ TEST_CASE_METHOD(fixture, "on-demand paging moves data and takes advice, or is E
             refusal([&] { rdmaxx::advise_mr(c.local.domain, rdmaxx::mr_advice::prefetch_write, pieces); });
         CHECK((advised == 0 || advised == EOPNOTSUPP));
     }
-    if ((caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0) {
+    if (!has(caps.odp(), rdmaxx::odp_general_caps::support_implicit)) {
         const int refused = refusal([&] { static_cast<void>(rdmaxx::iova_mr::reg_implicit(c.local.domain)); });
         CHECK((refused == EINVAL || refused == EOPNOTSUPP));
     }

@@ -60,7 +60,14 @@ TEST_CASE_METHOD(unit::test, "device_list: names, GUIDs and kinds of its devices
     const device_ref iwarp = devices.find("iw0");
     REQUIRE(iwarp);
     CHECK(iwarp.is_iwarp());
+    CHECK(iwarp.transport_type() == transport_type::iwarp);
+    CHECK(iwarp.node_type() == node_type::rnic);
     CHECK_FALSE(devices.front().is_iwarp());
+    CHECK(std::string(to_string(devices.front().transport_type())) == "ib");
+    CHECK(std::string(to_string(static_cast<transport_type>(99))) == "unknown");
+    CHECK(iwarp.dev_name() == iwarp.native_handle()->dev_name);
+    CHECK(iwarp.dev_path() == iwarp.native_handle()->dev_path);
+    CHECK(iwarp.ibdev_path() == iwarp.native_handle()->ibdev_path);
     CHECK(devices.front().guid() == 0x505400fffe000001);
     CHECK(iwarp.guid() == 0x505400fffe000002);
     CHECK_FALSE(devices.find("fake"));
@@ -232,7 +239,7 @@ TEST_CASE_METHOD(unit::test, "context: what ports and devices say in types", "[d
     CHECK(port.mtu() == mtu::bytes_1024);
     CHECK(port.is_ethernet());
     CHECK(port.speed_mbps() == 2500);
-    CHECK(with.device.query_device_ex().orig_attr.max_qp_wr == fake::limits().max_qp_wr);
+    CHECK(with.device.query_device_ex().orig_attr().max_qp_wr == fake::limits().max_qp_wr);
     CHECK(with.device.device().node_type() == node_type::ca);
     CHECK(with.device.device().index() == 0);
     CHECK(with.device.num_comp_vectors() == 4);
@@ -242,6 +249,73 @@ TEST_CASE_METHOD(unit::test, "context: what ports and devices say in types", "[d
     CHECK(number(ec) == EOPNOTSUPP);
     fake::fail("ibv_query_device_ex", 1, EIO);
     CHECK(caught([&] { static_cast<void>(with.device.query_device_ex()); }).call == "ibv_query_device_ex");
+}
+
+TEST_CASE_METHOD(unit::test, "device_attr: what is in bits, or in network byte order, in types", "[device]") {
+    const opened with;
+    const device_attr attr = with.device.query_device();
+    CHECK(attr.node_guid() == with.device.device().guid());
+    CHECK(attr.sys_image_guid() == 0x505400fffe000001);
+    CHECK(attr.atomic_cap() == atomic_cap::hca);
+    CHECK(has(attr.device_cap_flags(), device_cap_flags::mem_window_type_2b));
+    CHECK_FALSE(has(attr.device_cap_flags(), device_cap_flags::xrc));
+    const device_attr_ex more = with.device.query_device_ex();
+    CHECK(more.device_cap_flags() == attr.device_cap_flags());
+    CHECK(more.orig_attr().node_guid() == attr.node_guid());
+    CHECK(more.phys_port_cnt() == 1);
+    CHECK(more.odp() == odp_general_caps::none);
+
+    ibv_device_attr_ex raw{};
+    raw.orig_attr.phys_port_cnt = 2;
+    raw.orig_attr.device_cap_flags = IBV_DEVICE_XRC;
+    raw.device_cap_flags_ex = IBV_DEVICE_RAW_SCATTER_FCS | IBV_DEVICE_PCI_WRITE_END_PADDING | 1ULL << 41;
+    raw.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    raw.odp_caps.per_transport_caps = {IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SRQ_RECV};
+    raw.xrc_odp_caps = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    raw.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+    raw.rss_caps.rx_hash_fields_mask = IBV_RX_HASH_DST_IPV6 | IBV_RX_HASH_INNER;
+    raw.raw_packet_caps = IBV_RAW_PACKET_CAP_SCATTER_FCS | IBV_RAW_PACKET_CAP_DELAY_DROP;
+    raw.tm_caps.flags = IBV_TM_CAP_RC;
+    raw.pci_atomic_caps = {IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP, IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP,
+                           IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP};
+    const device_attr_ex all(raw);
+    CHECK(all.device_cap_flags() == (device_cap_flags::xrc | device_cap_flags::raw_scatter_fcs |
+                                     device_cap_flags::pci_write_end_padding | device_cap_flags::cc_dma_bounce));
+    CHECK(all.odp() == (odp_general_caps::support | odp_general_caps::support_implicit));
+    CHECK(all.rc_odp() == odp_transport_caps::send);
+    CHECK(all.uc_odp() == odp_transport_caps::recv);
+    CHECK(all.ud_odp() == odp_transport_caps::srq_recv);
+    CHECK(all.xrc_odp() == (odp_transport_caps::write | odp_transport_caps::read | odp_transport_caps::atomic));
+    CHECK(all.rx_hash_functions() == rx_hash_function::toeplitz);
+    CHECK(all.rx_hash_fields() == (rx_hash_fields::dst_ipv6 | rx_hash_fields::inner));
+    CHECK(all.raw_packet_caps() == (raw_packet_caps::scatter_fcs | raw_packet_caps::delay_drop));
+    CHECK(all.tm_cap_flags() == tm_cap_flags::rc);
+    CHECK(all.pci_fetch_add() == pci_atomic_op_size::bytes_4);
+    CHECK(all.pci_swap() == pci_atomic_op_size::bytes_8);
+    CHECK(all.pci_compare_swap() == pci_atomic_op_size::bytes_16);
+    CHECK(all.phys_port_cnt() == 2);
+    raw.phys_port_cnt_ex = 300;
+    CHECK(device_attr_ex(raw).phys_port_cnt() == 300);
+    CHECK(std::string(to_string(atomic_cap::glob)) == "glob");
+    CHECK(std::string(to_string(static_cast<atomic_cap>(99))) == "unknown");
+}
+
+TEST_CASE_METHOD(unit::test, "port_attr: capabilities and link layer in types", "[device]") {
+    const opened with;
+    const port_attr port = with.device.query_port(1);
+    CHECK(port.link_layer() == link_layer::ethernet);
+    CHECK(port.port_cap_flags() == (port_cap_flags::cm_sup | port_cap_flags::ip_based_gids));
+    CHECK(port.port_cap_flags2() == port_cap_flags2::none);
+    CHECK(port.grh_required());
+    port_attr other;
+    other.flags = IBV_QPF_GRH_REQUIRED;
+    other.ibv_port_attr::port_cap_flags2 = IBV_PORT_VIRT_SUP | IBV_PORT_LINK_SPEED_HDR_SUP;
+    other.ibv_port_attr::link_layer = IBV_LINK_LAYER_INFINIBAND;
+    CHECK(other.grh_required());
+    CHECK(other.port_cap_flags2() == (port_cap_flags2::virt_sup | port_cap_flags2::link_speed_hdr_sup));
+    CHECK_FALSE(other.is_ethernet());
+    CHECK(std::string(to_string(other.link_layer())) == "infiniband");
+    CHECK(std::string(to_string(static_cast<link_layer>(99))) == "unknown");
 }
 
 TEST_CASE_METHOD(unit::test, "port_attr: speed is lanes by lane speed, the extended one first", "[device]") {

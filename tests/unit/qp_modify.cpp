@@ -124,6 +124,14 @@ TEST_CASE_METHOD(unit::test, "qp: rate limit, ECE and the order of data", "[qp]"
     CHECK(queue.query_data_in_order(wr_opcode::send) == data_in_order::whole_msg);
     CHECK(queue.query_data_in_order(wr_opcode::rdma_write) == data_in_order::none);
     CHECK(fake::calls("ibv_query_qp_data_in_order", queue.native_handle()) == 2);
+    CHECK(fake::log().back().detail == "opcode 0, flags " + std::to_string(detail::data_in_order_caps_flag<>));
+    const auto of_device = [](const auto& pair) {
+        if constexpr (requires { pair.query_data_in_order_of_device(wr_opcode::send); }) {
+            CHECK(pair.query_data_in_order_of_device(wr_opcode::send) == data_in_order::whole_msg);
+            CHECK(fake::log().back().detail == "opcode 2, flags 3");
+        }
+    };
+    of_device(queue);
 
     // Nor ECE: the calls' names and errors are what is there to see.
     CHECK(caught([&] { static_cast<void>(queue.query_ece()); }).call == "ibv_query_ece");

@@ -178,4 +178,5 @@ TEST_CASE_METHOD(unit::test, "wc: operations on tagged receives are no receives"
     CHECK(std::string(to_string(static_cast<wc_status>(IBV_WC_TM_RNDV_INCOMPLETE))) == "tm_rndv_incomplete");
     static_assert(is_qpt_supported(1U << IBV_QPT_RAW_PACKET, qp_type::raw_packet));
     static_assert(!is_qpt_supported(1U << IBV_QPT_RAW_PACKET, qp_type::ud));
+    static_assert(!is_qpt_supported(~0U, qp_type::driver)); // no bit of 32 is its
 }

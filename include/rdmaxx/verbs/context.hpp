@@ -7,6 +7,7 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/detail/wait.hpp>
 #include <rdmaxx/verbs/device.hpp>
+#include <rdmaxx/verbs/device_attr.hpp>
 #include <rdmaxx/verbs/gid.hpp>
 #include <rdmaxx/verbs/port.hpp>
 
@@ -62,26 +63,26 @@ public:
 
     /// Attributes and limits of the device. System call.
     /// C call: ibv_query_device(3).
-    [[nodiscard]] ibv_device_attr query_device() const {
-        ibv_device_attr attr{};
+    [[nodiscard]] device_attr query_device() const {
+        device_attr attr;
         check(do_query_device(attr));
         return attr;
     }
-    [[nodiscard]] ibv_device_attr query_device(std::error_code& ec) const noexcept {
-        ibv_device_attr attr{};
+    [[nodiscard]] device_attr query_device(std::error_code& ec) const noexcept {
+        device_attr attr;
         assign(ec, do_query_device(attr));
         return attr;
     }
 
     /// What the device can do beyond that: on-demand paging, tag matching, RSS, packet pacing ... System call.
     /// C call: ibv_query_device_ex(3).
-    [[nodiscard]] ibv_device_attr_ex query_device_ex() const {
-        ibv_device_attr_ex attr{};
+    [[nodiscard]] device_attr_ex query_device_ex() const {
+        device_attr_ex attr;
         check(do_query_device_ex(attr));
         return attr;
     }
-    [[nodiscard]] ibv_device_attr_ex query_device_ex(std::error_code& ec) const noexcept {
-        ibv_device_attr_ex attr{};
+    [[nodiscard]] device_attr_ex query_device_ex(std::error_code& ec) const noexcept {
+        device_attr_ex attr;
         assign(ec, do_query_device_ex(attr));
         return attr;
     }
@@ -206,10 +207,10 @@ public:
     }
 
 private:
-    [[nodiscard]] status do_query_device(ibv_device_attr& attr) const noexcept {
+    [[nodiscard]] status do_query_device(device_attr& attr) const noexcept {
         return check_number("ibv_query_device", ::ibv_query_device(this->native_handle(), &attr));
     }
-    [[nodiscard]] status do_query_device_ex(ibv_device_attr_ex& attr) const noexcept {
+    [[nodiscard]] status do_query_device_ex(device_attr_ex& attr) const noexcept {
         return check_number("ibv_query_device_ex", ::ibv_query_device_ex(this->native_handle(), nullptr, &attr));
     }
     [[nodiscard]] status do_query_rt_values(timespec& clock) const noexcept {

@@ -7,8 +7,8 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/error.hpp>
 #include <rdmaxx/fwd.hpp>
+#include <rdmaxx/verbs/device_attr.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -41,6 +41,29 @@ enum class node_type : int {
     return "unknown";
 }
 
+/// What a device's packets are (enum ibv_transport_type).
+enum class transport_type : int {
+    unknown = IBV_TRANSPORT_UNKNOWN,
+    ib = IBV_TRANSPORT_IB, ///< InfiniBand and RoCE
+    iwarp = IBV_TRANSPORT_IWARP,
+    usnic = IBV_TRANSPORT_USNIC,
+    usnic_udp = IBV_TRANSPORT_USNIC_UDP,
+    unspecified = 4, // rdma-core 22
+};
+
+/// The enumerator's name; `unknown` for a value that this version does not know.
+[[nodiscard]] constexpr const char* to_string(transport_type type) noexcept {
+    switch (type) {
+    case transport_type::unknown: return "unknown";
+    case transport_type::ib: return "ib";
+    case transport_type::iwarp: return "iwarp";
+    case transport_type::usnic: return "usnic";
+    case transport_type::usnic_udp: return "usnic_udp";
+    case transport_type::unspecified: return "unspecified";
+    }
+    return "unknown";
+}
+
 /// One RDMA device of this machine. Valid as long as the device_list it came from, or a context opened on it.
 class device_ref : public detail::ref<ibv_device> {
 public:
@@ -51,12 +74,7 @@ public:
 
     /// Node GUID as an integer in host byte order; 0 if unknown. C call: ibv_get_device_guid(3).
     [[nodiscard]] std::uint64_t guid() const noexcept {
-        const auto wire = ::ibv_get_device_guid(native_handle());
-        const auto* bytes = reinterpret_cast<const unsigned char*>(&wire);
-        std::uint64_t value = 0;
-        for (std::size_t i = 0; i < sizeof wire; ++i)
-            value = value << 8 | bytes[i];
-        return value;
+        return detail::guid_number(::ibv_get_device_guid(native_handle()));
     }
 
 #if RDMAXX_HAS_LINUX_VERBS
@@ -71,9 +89,25 @@ public:
         return static_cast<rdmaxx::node_type>(native_handle()->node_type);
     }
 
+    [[nodiscard]] rdmaxx::transport_type transport_type() const noexcept {
+        return static_cast<rdmaxx::transport_type>(native_handle()->transport_type);
+    }
+
     /// True for iWARP, whose rules differ: the side that connects sends first, no UD, no atomics.
     [[nodiscard]] bool is_iwarp() const noexcept {
-        return native_handle()->transport_type == IBV_TRANSPORT_IWARP;
+        return transport_type() == rdmaxx::transport_type::iwarp;
+    }
+
+    /// The name of its character device, `uverbs0`.
+    [[nodiscard]] const char* dev_name() const noexcept {
+        return native_handle()->dev_name;
+    }
+    /// The folders in sysfs of that and of the device itself, `/sys/class/infiniband/mlx5_0`.
+    [[nodiscard]] const char* dev_path() const noexcept {
+        return native_handle()->dev_path;
+    }
+    [[nodiscard]] const char* ibdev_path() const noexcept {
+        return native_handle()->ibdev_path;
     }
 };
 

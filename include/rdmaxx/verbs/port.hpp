@@ -2,6 +2,7 @@
 #ifndef RDMAXX_VERBS_PORT_HPP
 #define RDMAXX_VERBS_PORT_HPP
 
+#include <rdmaxx/detail/flags.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 
 #include <cstdint>
@@ -142,6 +143,72 @@ enum class rate : int {
     return static_cast<rate>(::mult_to_ibv_rate(mult));
 }
 
+/// What a port is connected to (IBV_LINK_LAYER_...).
+enum class link_layer : std::uint8_t {
+    unspecified = IBV_LINK_LAYER_UNSPECIFIED, ///< InfiniBand, said by what is older than RoCE
+    infiniband = IBV_LINK_LAYER_INFINIBAND,
+    ethernet = IBV_LINK_LAYER_ETHERNET, ///< RoCE and iWARP
+};
+
+[[nodiscard]] constexpr const char* to_string(link_layer layer) noexcept {
+    switch (layer) {
+    case link_layer::unspecified: return "unspecified";
+    case link_layer::infiniband: return "infiniband";
+    case link_layer::ethernet: return "ethernet";
+    }
+    return "unknown";
+}
+
+/// What a port can do (enum ibv_port_cap_flags): InfiniBand's PortInfo, mostly. The values are those of the C enum, by
+/// number where a C library lacks some of the names.
+enum class port_cap_flags : std::uint32_t {
+    none = 0,
+    sm = 1 << 1,
+    notice_sup = 1 << 2,
+    trap_sup = 1 << 3,
+    opt_ipd_sup = 1 << 4,
+    auto_migr_sup = 1 << 5,
+    sl_map_sup = 1 << 6,
+    mkey_nvram = 1 << 7,
+    pkey_nvram = 1 << 8,
+    led_info_sup = 1 << 9,
+    sys_image_guid_sup = 1 << 11,
+    pkey_sw_ext_port_trap_sup = 1 << 12,
+    extended_speeds_sup = 1 << 14,
+    cap_mask2_sup = 1 << 15, ///< port_cap_flags2 says more
+    cm_sup = 1 << 16,
+    snmp_tunnel_sup = 1 << 17,
+    reinit_sup = 1 << 18,
+    device_mgmt_sup = 1 << 19,
+    vendor_class_sup = 1 << 20,
+    dr_notice_sup = 1 << 21,
+    cap_mask_notice_sup = 1 << 22,
+    boot_mgmt_sup = 1 << 23,
+    link_latency_sup = 1 << 24,
+    client_reg_sup = 1 << 25, ///< async_event_type::client_reregister
+    ip_based_gids = 1 << 26,  ///< RoCE's GIDs are IP addresses
+};
+
+/// What else (enum ibv_port_cap_flags2).
+enum class port_cap_flags2 : std::uint16_t {
+    none = 0,
+    set_node_desc_sup = 1 << 0,
+    info_ext_sup = 1 << 1,
+    virt_sup = 1 << 2,
+    switch_port_state_table_sup = 1 << 3,
+    link_width_2x_sup = 1 << 4,
+    link_speed_hdr_sup = 1 << 5,
+    link_speed_ndr_sup = 1 << 10,
+    link_speed_xdr_sup = 1 << 12,
+};
+
+namespace detail {
+template <>
+inline constexpr bool is_flags<port_cap_flags> = true;
+template <>
+inline constexpr bool is_flags<port_cap_flags2> = true;
+} // namespace detail
+
 /// State and limits of a port: struct ibv_port_attr with typed views of its numbers.
 struct port_attr : ibv_port_attr {
     port_attr() noexcept : ibv_port_attr{} {}
@@ -150,12 +217,30 @@ struct port_attr : ibv_port_attr {
     [[nodiscard]] rdmaxx::port_state port_state() const noexcept { return static_cast<rdmaxx::port_state>(state); }
     /// The path MTU that the port has now; max_mtu is what it could have.
     [[nodiscard]] rdmaxx::mtu mtu() const noexcept { return static_cast<rdmaxx::mtu>(active_mtu); }
+    [[nodiscard]] rdmaxx::link_layer link_layer() const noexcept {
+        return static_cast<rdmaxx::link_layer>(ibv_port_attr::link_layer);
+    }
     /// True for RoCE and iWARP, which have GIDs and no LIDs.
-    [[nodiscard]] bool is_ethernet() const noexcept { return link_layer == IBV_LINK_LAYER_ETHERNET; }
+    [[nodiscard]] bool is_ethernet() const noexcept { return link_layer() == rdmaxx::link_layer::ethernet; }
+
+    [[nodiscard]] rdmaxx::port_cap_flags port_cap_flags() const noexcept {
+        return static_cast<rdmaxx::port_cap_flags>(ibv_port_attr::port_cap_flags);
+    }
+#if RDMAXX_HAS_LINUX_VERBS
+    [[nodiscard]] rdmaxx::port_cap_flags2 port_cap_flags2() const noexcept {
+        return static_cast<rdmaxx::port_cap_flags2>(ibv_port_attr::port_cap_flags2);
+    }
+    /// True where every path needs a global route (IBV_QPF_GRH_REQUIRED): on RoCE, and in some InfiniBand networks.
+    [[nodiscard]] bool grh_required() const noexcept {
+        return (flags & IBV_QPF_GRH_REQUIRED) != 0;
+    }
+#endif
 
     /// Mb/s of all lanes together; 0 where the device tells no known speed or width. From the extended speed where the C
     /// headers have it and the device fills it in.
-    [[nodiscard]] std::uint64_t speed_mbps() const noexcept { return lanes() * lane_mbps(speed_code(*this)); }
+    [[nodiscard]] std::uint64_t speed_mbps() const noexcept {
+        return lanes() * lane_mbps(speed_code(*this));
+    }
 
 private:
     template <class Attr>

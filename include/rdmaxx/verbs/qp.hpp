@@ -233,11 +233,18 @@ public:
     /// Whether a message's bytes arrive in memory in the order of their addresses, so that a program may poll its last
     /// byte. C call: ibv_query_qp_data_in_order(3).
     /// @param operation send (what is received), rdma_write or rdma_read
-    [[nodiscard]] data_in_order query_data_in_order(wr_opcode operation) const noexcept requires
-        has_query_data_in_order<typename Handle::raw_type> {
-        const int caps = ibv_query_qp_data_in_order(this->native_handle(), static_cast<ibv_wr_opcode>(operation),
-                                                    data_in_order_caps_flag<>);
-        return caps < 0 ? data_in_order::none : static_cast<data_in_order>(caps);
+    template <class Qp = ibv_qp>
+        requires has_query_data_in_order<Qp>
+    [[nodiscard]] data_in_order query_data_in_order(wr_opcode operation) const noexcept {
+        return do_query_data_in_order<Qp>(operation, data_in_order_caps_flag<>);
+    }
+    /// What of that is the device's part, whatever this machine's processors make of it: for memory that something else
+    /// reads, a GPU for one. (Flag IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY.) rdma-core 62.
+    template <class Qp = ibv_qp>
+        requires has_data_in_order_of_device<Qp>
+    [[nodiscard]] data_in_order query_data_in_order_of_device(wr_opcode operation) const noexcept {
+        constexpr std::uint32_t device_only = 2;
+        return do_query_data_in_order<Qp>(operation, data_in_order_caps_flag<> | device_only);
     }
 
     /// Moves the queue pair to the error state and polls its CQs until everything that was posted has completed: then
@@ -309,6 +316,13 @@ private:
     [[nodiscard]] status do_query(qp_info& info) const noexcept {
         constexpr int everything = (IBV_QP_DEST_QPN << 1) - 1;
         return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
+    }
+
+    template <class Qp>
+    [[nodiscard]] data_in_order do_query_data_in_order(wr_opcode operation, std::uint32_t flags) const noexcept {
+        Qp* raw = this->native_handle();
+        const int caps = ibv_query_qp_data_in_order(raw, static_cast<ibv_wr_opcode>(operation), flags);
+        return caps < 0 ? data_in_order::none : static_cast<data_in_order>(caps);
     }
 
     /// One marker on each queue: queues keep their order, so when it has completed all before it have.

@@ -72,7 +72,8 @@ enum class qp_state : int {
 /// Whether a set of queue pair types has one: ibv_rss_caps::supported_qpts and its kin of query_device_ex().
 /// C call: ibv_is_qpt_supported(3).
 [[nodiscard]] constexpr bool is_qpt_supported(std::uint32_t caps, qp_type type) noexcept {
-    return (caps >> static_cast<unsigned>(type) & 1) != 0;
+    const int bit = static_cast<int>(type);
+    return bit >= 0 && bit < 32 && (caps >> bit & 1) != 0; // driver is 255
 }
 
 /// How a queue pair is made (struct ibv_qp_init_attr). It pins the CQs that were given as owners, and hands the pins to
@@ -372,6 +373,12 @@ inline constexpr std::uint32_t data_in_order_caps_flag = requires(PortAttr attr)
     attr.active_speed_ex;
 }
 ? 1 : 0;
+
+// Its flag 2: rdma-core 60. Seen by a function that came with 62.
+template <class Qp>
+concept has_data_in_order_of_device = has_query_data_in_order<Qp> && requires(Qp* qp, std::uint64_t* speed) {
+    ibv_query_port_speed(qp->context, 1U, speed);
+};
 
 } // namespace detail
 
