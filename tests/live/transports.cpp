@@ -258,47 +258,6 @@ TEST_CASE_METHOD(fixture, "RC: a window that its owner invalidates shows nothing
     FAIL("no completion came");
 }
 
-TEST_CASE_METHOD(fixture, "RC: atomic writes and flushes, where headers and device have them", "[extended][ib]") {
-    constexpr send_ops newer = send_ops::rdma_write | send_ops::atomic_write | send_ops::flush;
-    const rdmaxx::context device = open_device();
-    const rdmaxx::pd domain(device);
-    const rdmaxx::cq_ex<fields> cq(device, 16);
-    const ibv_ah_attr path = path_to_self(device);
-    std::error_code ec;
-    const auto qp = rdmaxx::qp_ex<newer>::create(domain, rdmaxx::qp_init_attr(cq, 8), ec);
-    if (ec) { // Soft-RoCE before rdma-core 45
-        CHECK(ec == std::errc::operation_not_supported);
-        return;
-    }
-    // enum ibv_access_flags: FLUSH_GLOBAL, which older headers do not name.
-    const auto flushable = static_cast<rdmaxx::access>(1U << 8U);
-    qp.modify(qp_attr(qp_state::init).pkey_index(0).port_num(port).access_flags(full_access | flushable));
-    to_rts(qp, qp.qp_num(), path); // to itself
-    std::vector<std::byte> memory(4096);
-    const rdmaxx::mr mr(domain, memory, full_access | flushable);
-    const rdmaxx::remote_buffer target = mr.remote().part(2048, 8);
-    const std::array<std::byte, 8> word = {std::byte{1}, std::byte{2}, std::byte{3}};
-    const auto post = [&]<class Batch>(Batch& batch) {
-        if constexpr (requires { batch.wr().flush(target, rdmaxx::flush_placement::global); }) {
-            batch.wr(1).signaled().atomic_write(word, target);
-            batch.wr(2).signaled().flush(target, rdmaxx::flush_placement::global);
-            return true;
-        }
-        return false;
-    };
-    auto batch = qp.start();
-    REQUIRE(post(batch));
-    batch.complete();
-    std::vector<wc_opcode> done;
-    for (const stopwatch waited; done.size() < 2 && waited.elapsed() < soon;)
-        for (const auto completion : cq.poll()) {
-            REQUIRE(completion.status() == wc_status::success);
-            done.push_back(*completion.opcode());
-        }
-    CHECK(done == std::vector{wc_opcode::atomic_write, wc_opcode::flush});
-    CHECK(std::memcmp(memory.data() + 2048, word.data(), word.size()) == 0);
-}
-
 TEST_CASE_METHOD(fixture, "a batch that fails or is dropped posts nothing, and the next one runs",
                  "[extended][asan][ib]") {
     rc_couple c;

@@ -26,7 +26,8 @@ IN_ROOT = {"unit": "asan|tsan"}
 ON_VERBS = {"live": "asan|tsan", "interop": "asan|tsan|pingpong"}
 # Of a program that takes a pattern, the tests that run unless all are asked for.
 CORE = {"interop": "4096 bytes|IPv6, 64 bytes|rping: the same output|nothing is left",
-        "live_ plain": "[connection],[events],[completions],[data],[errors],[teardown]"}
+        "live_ plain": "[connection],[events],[completions],[data],[errors],[teardown],[flush]"}
+PMEM = ["--pmem", "64"]  # for the flushes that these kernels' Soft-RoCE has
 WHOLE_IN_ROOT = {"unit": "", "compile": ""}
 
 
@@ -189,9 +190,9 @@ def on_kernel(suite, folder, whole=False):
         raise Failed("there are no such tests")
     # Last, since the first of them puts other libraries in place of the root's.
     extra, shares = foreign_programs(suite, folder)
-    passed = world.boot(plain + extra, shares=shares)
+    passed = world.boot(plain + extra, PMEM, shares)
     for test in others:
-        passed += world.boot([test], test.options)
+        passed += world.boot([test], [*PMEM, *test.options])
     ran = plain + extra + others
     return world.row(f"tests that passed: {count_by_suite(ran, passed)}") | {"kernel": world.kernel()}
 

@@ -29,6 +29,8 @@ enum class access : unsigned {
     on_demand = IBV_ACCESS_ON_DEMAND,
 #if RDMAXX_HAS_LINUX_VERBS
     hugetlb = IBV_ACCESS_HUGETLB,
+    flush_global = 1 << 8,     ///< a peer may have what it wrote seen by everybody: batched_wr::flush. rdma-core 45
+    flush_persistent = 1 << 9, ///< and have it made persistent: of memory that is, else EINVAL. rdma-core 45
     relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 #endif
 };
