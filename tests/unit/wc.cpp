@@ -150,9 +150,11 @@ TEST_CASE_METHOD(unit::test, "wc: an opcode or a status of a newer library passe
     CHECK(std::string(to_string(wc_opcode::recv_rdma_with_imm)) == "recv_rdma_with_imm");
 }
 
-TEST_CASE_METHOD(unit::test, "wc: a default one is a success of nothing, and its C struct can be written", "[wc]") {
-    wc done;
+TEST_CASE_METHOD(unit::test, "wc: room for completions costs what C's does, and its C struct can be written", "[wc]") {
+    static_assert(std::is_trivially_default_constructible_v<wc>);
+    wc done{};
     CHECK(done.ok());
+    CHECK(done.wr_id() == 0);
     done.raw().wr_id = 8;
     CHECK(done.wr_id() == 8);
 }

@@ -73,7 +73,7 @@ private:
 
     static constexpr std::byte no_bytes[grh_size] = {};
 
-    wc completion_;
+    wc completion_{};
     std::span<const std::byte> bytes_;
 };
 

@@ -161,7 +161,8 @@ template <class Field>
 /// A completion that failed has a wr_id, a status, a queue pair number and a vendor error, and nothing else:
 /// the C struct's other fields hold whatever was there. So the accessors of those are empty then.
 struct wc : private ibv_wc {
-    wc() noexcept : ibv_wc{} {}
+    /// As in C: `wc done;` has no values yet, `wc done{};` has zeroes.
+    wc() noexcept = default;
     /// A copy of the C struct.
     explicit wc(const ibv_wc& raw) noexcept : ibv_wc(raw) {}
 
