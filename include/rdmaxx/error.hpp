@@ -389,12 +389,18 @@ struct status {
     return errno != 0 ? errno : EIO;
 }
 
+[[nodiscard]] RDMAXX_COLD inline int number_of_failure(int result) noexcept {
+    if (result > 0)
+        return result;
+    return result == -1 ? last_errno() : -result;
+}
+
 /// Any of the conventions for a call's int, to an error number: 0, a positive errno, -1 with errno, -errno.
 /// The documented one is a positive errno for most of libibverbs; providers have used all of them.
 [[nodiscard]] inline int error_number(int result) noexcept {
-    if (result >= 0) [[likely]]
-        return result;
-    return result == -1 ? last_errno() : -result;
+    if (result == 0) [[likely]]
+        return 0;
+    return number_of_failure(result);
 }
 
 /// For calls that return 0 or a positive errno: most of libibverbs.
@@ -419,11 +425,22 @@ struct status {
 [[noreturn]] RDMAXX_COLD inline void raise(const status& failed, const std::string& subject = {}) {
     throw error(failed.code(), failed.call, failed.cause, subject);
 }
+/// The same with a C call's result: the caller has no more to do than to pass it on.
+[[noreturn]] RDMAXX_COLD inline void raise_number(const char* call, int result) {
+    raise({call, number_of_failure(result)});
+}
 #else
 // Without exceptions only the forms that take a std::error_code can be used: using another one does not compile.
 [[noreturn]] void raise(const status& failed, const std::string& subject = {})
     __attribute__((error("without exceptions use the form that takes a std::error_code&")));
+[[noreturn]] void raise_number(const char* call, int result)
+    __attribute__((error("without exceptions use the form that takes a std::error_code&")));
 #endif
+
+/// The error_code form of raise_number. By value: a caller's error_code whose address is not taken stays in registers.
+[[nodiscard]] RDMAXX_COLD inline std::error_code code_of_number(int result) noexcept {
+    return {number_of_failure(result), std::system_category()};
+}
 
 /// The throwing form. `subject` is what the call was about, made into text only when it failed.
 inline void check(const status& result) {
@@ -437,12 +454,18 @@ void check(const status& result, const Subject& subject) {
         raise(result, subject.to_string());
 }
 
-/// The error_code form. Clearing only what is set: std::error_code's clear() calls into the C++ library.
+/// Clears only what is set: std::error_code's clear() calls into the C++ library.
+inline void clear(std::error_code& ec) noexcept {
+    if (ec.value() != 0) [[unlikely]]
+        ec.clear();
+}
+
+/// The error_code form.
 inline void assign(std::error_code& ec, const status& result) noexcept {
     if (result.failed())
         ec = result.code();
-    else if (ec.value() != 0)
-        ec.clear();
+    else
+        clear(ec);
 }
 
 inline void report_destroy_failure(const status& failed, const void* object) noexcept {

@@ -84,6 +84,15 @@ COUNTED void throwing_post_send_made(qp_ref qp, const rdmaxx::sge& piece, long t
     }
 }
 
+COUNTED void try_post_send_made(qp_ref qp, const rdmaxx::sge& piece, long times) {
+    for (long i = 0; i < times; ++i) {
+        const rdmaxx::sge sge = piece;
+        if (const int error =
+                qp.try_post_send(rdmaxx::send_wr::send(sge).wr_id(static_cast<std::uint64_t>(i)).signaled()))
+            failed(error);
+    }
+}
+
 COUNTED void short_post_send_made(qp_ref qp, const rdmaxx::sge& piece, long times) {
     for (long i = 0; i < times; ++i)
         qp.post_send(rdmaxx::sge(piece), static_cast<std::uint64_t>(i));
@@ -105,6 +114,12 @@ COUNTED void c_post_chain_16(ibv_qp* qp, ibv_send_wr* requests, std::size_t coun
 COUNTED void throwing_post_chain_16(qp_ref qp, rdmaxx::send_wr* requests, std::size_t count, long times) {
     for (long i = 0; i < times; ++i)
         qp.post_send(std::span<rdmaxx::send_wr>(requests, count));
+}
+
+COUNTED void try_post_chain_16(qp_ref qp, rdmaxx::send_wr* requests, std::size_t count, long times) {
+    for (long i = 0; i < times; ++i)
+        if (const int error = qp.try_post_send(std::span<rdmaxx::send_wr>(requests, count)))
+            failed(error);
 }
 
 // The same by the extended interface.
@@ -465,10 +480,11 @@ int main(int, char** argv) {
         run(qp, send, times);
     c_post_send(qp.native_handle(), &send, times);
     c_post_send_made(qp.native_handle(), &piece, times);
-    throwing_post_send_made(qp, piece, times);
-    short_post_send_made(qp, piece, times);
+    for (const auto run : {throwing_post_send_made, try_post_send_made, short_post_send_made})
+        run(qp, piece, times);
     c_post_chain_16(qp.native_handle(), chain.data(), chain.size(), times);
-    throwing_post_chain_16(qp, chain.data(), chain.size(), times);
+    for (const auto run : {throwing_post_chain_16, try_post_chain_16})
+        run(qp, chain.data(), chain.size(), times);
     c_batch_16(qp_ex.native_handle_ex(), &piece, times);
     for (const auto run : {throwing_batch_16, try_batch_16})
         run(qp_ex, piece, times);

@@ -18,44 +18,32 @@ import tempfile
 FORMS = ("throwing", "ec", "try", "raw", "short")
 TITLES = {"throwing": "throwing", "ec": "error_code", "try": "try_", "raw": "of ibv_wc", "short": "short form"}
 
-# The function's name without its form, and how many instructions a round may cost more than in C. Not 0 where the
-# round has code of its own, which compilers arrange as they like. None: no promise, the number is for information.
+# The function's name without its form, and whether a round must cost no more than in C; else it is for information.
 CALLS = [
-    ("post_send", 0),
-    ("post_send_made", 1),
-    ("post_chain_16", 1),
-    ("batch_16", 0),
-    ("post_recv", 0),
-    ("poll_1", 0),
-    ("poll_16", 1),
-    ("poll_range_16", 1),
-    ("poll_16_local", 1),
-    ("request_notify", 0),
-    ("get_ack", None),
+    ("post_send", True),
+    ("post_send_made", True),
+    ("post_chain_16", True),
+    ("batch_16", True),
+    ("post_recv", True),
+    ("poll_1", True),
+    ("poll_16", True),
+    ("poll_range_16", True),
+    ("poll_16_local", True),
+    ("request_notify", True),
+    ("get_ack", False),
 ]
-# What is above that and known: a fault of the headers to mend, with its cause. To be empty.
-KNOWN = {
-    # The failing half is inlined, or keeps the whole from being inlined: it belongs into a cold function of its own.
-    ("clang", "throwing_post_send"): 1,
-    ("clang", "throwing_post_recv"): 1,
-    ("clang", "throwing_request_notify"): 9,
-    ("clang", "ec_post_send"): 23,
-    ("clang", "ec_post_recv"): 23,
-    ("clang", "ec_poll_1"): 25,
-    ("clang", "ec_poll_16"): 26,
-    ("gcc", "ec_poll_1"): 3,
-    ("gcc", "ec_poll_16"): 4,
-    # The request is a named copy of a temporary.
-    ("clang", "short_post_send_made"): 8,
-    ("gcc", "short_post_send_made"): 28,
-    # An empty span is looked for, which C's loop is not; and clang unrolls that loop, and not ours.
-    ("clang", "throwing_post_chain_16"): 9,
-    # clang jumps to the loop's condition, where in C the condition is at its end.
-    ("clang", "throwing_poll_range_16"): 10,
-    ("clang", "ec_poll_range_16"): 12,
-    # wc's constructor clears it, 16 of them for each poll.
-    ("clang", "throwing_poll_16_local"): 68,
-    ("gcc", "throwing_poll_16_local"): 100,
+# How many more are allowed where it is not the call that costs them.
+ALLOWED = {
+    # g++ has one register too few, and loads a constant in each round: the request is wanted after the call as well,
+    # by the error that names which of a chain failed.
+    ("gcc", "throwing_post_send_made"): 1,
+    ("gcc", "short_post_send_made"): 1,
+    # A range-for over a std::span: in C over a span it is one more, too.
+    ("gcc", "throwing_poll_16"): 1,
+    ("gcc", "ec_poll_16"): 1,
+    ("gcc", "raw_poll_16"): 1,
+    # The error_code is looked at, which must be cleared.
+    ("clang", "ec_poll_range_16"): 2,
 }
 
 
@@ -95,7 +83,7 @@ def main():
     failures = []
     print("Instructions of a round, %s -O2" % family)
     print("%-16s %8s" % ("", "C"), *("%10s" % TITLES[form] for form in FORMS))
-    for call, slack in CALLS:
+    for call, promised in CALLS:
         in_c = cost.get("c_" + call)
         if in_c is None or in_c <= 0:
             sys.exit("c_%s was not counted" % call)
@@ -108,8 +96,7 @@ def main():
                 continue
             forms += 1
             line += "%11.0f" % cost[name]
-            allowed = None if slack is None else in_c + slack + KNOWN.get((family, name), 0)
-            if allowed is not None and cost[name] > allowed:
+            if promised and cost[name] > in_c + ALLOWED.get((family, name), 0):
                 failures.append("%s: %.0f instructions, in C %.0f" % (name, cost[name], in_c))
         print(line)
         if forms == 0:

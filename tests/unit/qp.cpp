@@ -134,13 +134,15 @@ TEST_CASE_METHOD(unit::test, "post: a chain of C requests", "[post]") {
     CHECK(p.client.qp().post_send(first, ec) == 0);
     CHECK(!ec);
     CHECK(p.client.qp().try_post_send(second) == 0);
-    CHECK(p.sends().size() == 5);
+    CHECK(p.client.qp().try_post_send(send_wr::send(p.region.sge())) == 0);
+    CHECK(p.sends().size() == 6);
     ibv_recv_wr recv{};
     recv.wr_id = 3;
     p.server.qp().post_recv(recv);
     CHECK(p.server.qp().post_recv(recv, ec) == 0);
     CHECK(p.server.qp().try_post_recv(recv) == 0);
-    CHECK(p.recvs().size() == 3);
+    CHECK(p.server.qp().try_post_recv(recv_wr()) == 0);
+    CHECK(p.recvs().size() == 4);
 }
 
 TEST_CASE_METHOD(unit::test, "post: requests in a row become one chain", "[post]") {
@@ -173,6 +175,10 @@ TEST_CASE_METHOD(unit::test, "post: requests in a row become one chain", "[post]
     CHECK(p.server.qp().post_recv(recvs, ec) == 0);
     CHECK(!ec);
     CHECK(p.recvs().size() == 6);
+    CHECK(p.client.qp().try_post_send(sends) == 0);
+    CHECK(p.server.qp().try_post_recv(recvs) == 0);
+    CHECK(p.sends().size() == 9);
+    CHECK(p.recvs().size() == 9);
 }
 
 TEST_CASE_METHOD(unit::test, "post: no requests have no effect", "[post]") {
@@ -182,6 +188,8 @@ TEST_CASE_METHOD(unit::test, "post: no requests have no effect", "[post]") {
     p.client.qp().post_send(std::span<send_wr>());
     CHECK(p.client.qp().post_send(std::span<send_wr>(), ec) == 0);
     CHECK(!ec);
+    CHECK(p.client.qp().try_post_send(std::span<send_wr>()) == 0);
+    CHECK(p.server.qp().try_post_recv(std::span<recv_wr>()) == 0);
     p.client.qp().post_recv(std::span<recv_wr>());
     ec = std::make_error_code(std::errc::io_error);
     CHECK(p.client.qp().post_recv(std::span<recv_wr>(), ec) == 0);

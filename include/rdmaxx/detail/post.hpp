@@ -15,7 +15,7 @@ namespace rdmaxx::inline v0::detail {
 
 /// Always an index of the chain: 0 where the provider names no request (Soft-RoCE, when the whole call failed).
 template <class Request>
-[[nodiscard]] std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
+[[nodiscard]] RDMAXX_COLD std::size_t index_in_chain(const Request& first, const Request* failed) noexcept {
     std::size_t index = 0;
     for (const Request* at = &first; failed != nullptr && at != failed && at->next != nullptr; at = at->next)
         ++index;
@@ -23,34 +23,34 @@ template <class Request>
 }
 
 #if defined(__cpp_exceptions)
-[[noreturn]] RDMAXX_COLD inline void raise_post(const char* call, int error, std::size_t index) {
-    throw post_error(std::error_code(error, std::system_category()), call, index);
+template <class Request>
+[[noreturn]] RDMAXX_COLD void raise_post(const char* call, int error, const Request& first, const Request* failed) {
+    throw post_error(std::error_code(error, std::system_category()), call, index_in_chain(first, failed));
 }
 #else
-[[noreturn]] void raise_post(const char* call, int error, std::size_t index)
+template <class Request>
+[[noreturn]] void raise_post(const char* call, int error, const Request& first, const Request* failed)
     __attribute__((error("without exceptions use try_post_send or the form that takes a std::error_code&")));
 #endif
 
 template <class Request>
-[[nodiscard]] std::size_t posted(const Request& first, int error, const Request* bad, const char* call,
-                                 std::error_code& ec) noexcept {
+[[nodiscard]] std::size_t posted(const Request& first, int error, const Request* bad, std::error_code& ec) noexcept {
     if (error == 0) [[likely]] {
-        if (ec.value() != 0)
-            ec.clear();
+        clear(ec);
         return 0;
     }
-    assign(ec, {call, error});
+    ec = code_of_number(error);
     return index_in_chain(first, bad);
 }
 
+/// @param requests one at least
 template <class Request>
 [[nodiscard]] Request& chain(std::span<Request> requests) noexcept {
-    Request* const first = requests.data();
-    Request* const last = first + (requests.size() - 1);
-    for (Request* at = first; at != last; ++at)
-        at->next = at + 1;
-    last->next = nullptr;
-    return *first;
+    const std::size_t last = requests.size() - 1;
+    for (std::size_t i = 0; i != last; ++i)
+        requests[i].next = &requests[i + 1];
+    requests[last].next = nullptr;
+    return requests.front();
 }
 
 [[nodiscard]] inline int c_post_recv(ibv_qp* qp, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
@@ -85,7 +85,7 @@ public:
     void post_recv(ibv_recv_wr& first) const {
         ibv_recv_wr* bad = nullptr;
         if (const int error = try_post_recv(first, bad)) [[unlikely]]
-            raise_post(c_post_recv_name(this->native_handle()), error, index_in_chain(first, bad));
+            raise_post(c_post_recv_name(this->native_handle()), error, first, bad);
     }
     void post_recv(ibv_recv_wr&& first) const { post_recv(first); }
 
@@ -93,7 +93,7 @@ public:
     std::size_t post_recv(ibv_recv_wr& first, std::error_code& ec) const noexcept {
         ibv_recv_wr* bad = nullptr;
         const int error = try_post_recv(first, bad); // a statement of its own: it sets bad
-        return posted(first, error, bad, c_post_recv_name(this->native_handle()), ec);
+        return posted(first, error, bad, ec);
     }
     std::size_t post_recv(ibv_recv_wr&& first, std::error_code& ec) const noexcept { return post_recv(first, ec); }
 
@@ -103,11 +103,9 @@ public:
         ibv_recv_wr* bad = nullptr;
         return try_post_recv(first, bad);
     }
+    [[nodiscard]] int try_post_recv(ibv_recv_wr&& first) const noexcept { return try_post_recv(first); }
     [[nodiscard]] int try_post_recv(ibv_recv_wr& first, ibv_recv_wr*& bad) const noexcept {
-        const int result = c_post_recv(this->native_handle(), &first, &bad);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
+        return error_number(c_post_recv(this->native_handle(), &first, &bad));
     }
 
     /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
@@ -118,13 +116,18 @@ public:
     std::size_t post_recv(std::span<recv_wr> requests, std::error_code& ec) const noexcept {
         if (!requests.empty())
             return post_recv(chain(requests), ec);
-        assign(ec, {});
+        clear(ec);
         return 0;
+    }
+    /// @return 0 or an errno
+    [[nodiscard]] int try_post_recv(std::span<recv_wr> requests) const noexcept {
+        return requests.empty() ? 0 : try_post_recv(chain(requests));
     }
 
     /// Receives into one piece of memory.
     void post_recv(const sge& piece, std::uint64_t wr_id = 0) const {
-        recv_wr request = recv_wr(piece).wr_id(wr_id);
+        recv_wr request(piece);
+        request.wr_id(wr_id);
         post_recv(request);
     }
     /// Receives into a whole memory region.

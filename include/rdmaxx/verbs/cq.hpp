@@ -87,17 +87,14 @@ public:
     /// @param solicited_only only for receives whose sender asked for it, and for failures
     void request_notify(bool solicited_only = false) const {
         if (const int error = try_request_notify(solicited_only)) [[unlikely]]
-            raise({"ibv_req_notify_cq", error});
+            raise_number("ibv_req_notify_cq", error);
     }
     void request_notify(bool solicited_only, std::error_code& ec) const noexcept {
         assign(ec, {"ibv_req_notify_cq", try_request_notify(solicited_only)});
     }
     /// @return 0 or an errno
     [[nodiscard]] int try_request_notify(bool solicited_only = false) const noexcept {
-        const int result = ::ibv_req_notify_cq(this->native_handle(), solicited_only ? 1 : 0);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
+        return error_number(::ibv_req_notify_cq(this->native_handle(), solicited_only ? 1 : 0));
     }
 
     /// The device that it belongs to.
@@ -146,22 +143,27 @@ private:
     [[nodiscard]] std::size_t poll_or_throw(std::size_t room, ibv_wc* out) const {
         const int count = ::ibv_poll_cq(this->native_handle(), clipped(room), out);
         if (count < 0) [[unlikely]]
-            raise(broken(count));
+            raise_broken(count);
         return static_cast<std::size_t>(count);
     }
     [[nodiscard]] std::size_t poll_or_error(std::size_t room, ibv_wc* out, std::error_code& ec) const noexcept {
         const int count = ::ibv_poll_cq(this->native_handle(), clipped(room), out);
         if (count < 0) [[unlikely]] {
-            assign(ec, broken(count));
+            ec = code_of_broken(count);
             return 0;
         }
-        if (ec.value() != 0)
-            ec.clear();
+        clear(ec);
         return static_cast<std::size_t>(count);
     }
     /// Providers return -1 without errno, or a negative errno.
-    [[nodiscard]] RDMAXX_COLD static status broken(int result) noexcept {
+    [[nodiscard]] static status broken(int result) noexcept {
         return {"ibv_poll_cq", result == -1 ? EIO : -result, "the CQ is broken (overrun, or a device failure)"};
+    }
+    [[noreturn]] RDMAXX_COLD static void raise_broken(int result) {
+        raise(broken(result));
+    }
+    [[nodiscard]] RDMAXX_COLD static std::error_code code_of_broken(int result) noexcept {
+        return broken(result).code();
     }
 };
 

@@ -182,7 +182,7 @@ private:
 /// loop is left: completions that were not reached stay in the queue. While it lives the queue may be locked: poll it
 /// by nothing else, and let nothing wait for another thread that does. Not to be kept: it belongs into a for.
 ///
-/// An input range. Throws where the C calls fail; that of poll(ec) sets `ec` and ends.
+/// An input range. Where a C call fails it throws, from poll() or `++`; that of poll(ec) sets `ec` and ends.
 template <wc_fields Fields, bool Throws>
 class [[nodiscard]] completion_range {
 public:
@@ -200,20 +200,21 @@ public:
         /// The completion that it is at.
         [[nodiscard]] completion<Fields> operator*() const noexcept { return completion<Fields>(range_->cq_); }
         /// The next completion, or the end. C call: ibv_next_poll(3).
-        iterator& operator++() noexcept {
-            range_->result_ = ::ibv_next_poll(range_->cq_);
+        iterator& operator++() noexcept(!Throws) {
+            if (!range_->check("ibv_next_poll", ::ibv_next_poll(range_->cq_)))
+                range_ = nullptr;
             return *this;
         }
-        void operator++(int) noexcept { ++*this; }
+        void operator++(int) noexcept(!Throws) { ++*this; }
 
-        /// True at the end. A failure of the C call that came before shows here.
-        [[nodiscard]] bool operator==(sentinel) const noexcept(!Throws) { return range_->at_end(); }
+        /// True at the end.
+        [[nodiscard]] bool operator==(sentinel) const noexcept { return range_ == nullptr; }
 
     private:
         friend completion_range;
         explicit iterator(completion_range* range) noexcept : range_(range) {}
 
-        completion_range* range_ = nullptr;
+        completion_range* range_ = nullptr; // null at the end
     };
 
     completion_range(const completion_range&) = delete;
@@ -224,7 +225,7 @@ public:
     }
 
     /// Once: the queue gives each completion to one poll.
-    [[nodiscard]] iterator begin() noexcept { return iterator(this); }
+    [[nodiscard]] iterator begin() noexcept { return iterator(started_ ? this : nullptr); }
     // NOLINTNEXTLINE(readability-convert-member-functions-to-static): a range's
     [[nodiscard]] sentinel end() const noexcept { return {}; }
 
@@ -232,35 +233,27 @@ private:
     template <wc_fields, class>
     friend class detail::cq_ex_ops;
 
-    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept
-        : cq_(cq), ec_(ec), result_(start(cq)), started_(result_ == 0) {}
-
-    [[nodiscard]] static int start(ibv_cq_ex* cq) noexcept {
+    completion_range(ibv_cq_ex* cq, std::error_code* ec) noexcept(!Throws) : cq_(cq), ec_(ec) {
         ibv_poll_cq_attr attr{};
-        return ::ibv_start_poll(cq, &attr);
+        started_ = check("ibv_start_poll", ::ibv_start_poll(cq, &attr));
     }
 
-    [[nodiscard]] bool at_end() noexcept(!Throws) {
-        if (result_ == 0) [[likely]]
-            return false;
-        if (result_ != ENOENT) [[unlikely]]
-            fail(std::exchange(result_, ENOENT), started_, ec_);
-        return true;
-    }
-
-    // Not of the object: its address would keep all of it in memory.
-    RDMAXX_COLD static void fail(int result, bool started, std::error_code* ec) noexcept(!Throws) {
-        const detail::status failed = {started ? "ibv_next_poll" : "ibv_start_poll", detail::error_number(result)};
-        if constexpr (Throws)
-            detail::raise(failed);
-        else
-            detail::assign(*ec, failed);
+    /// True where the queue is at a completion, false where there is none.
+    [[nodiscard]] bool check(const char* call, int result) const noexcept(!Throws) {
+        if (result == 0) [[likely]]
+            return true;
+        if (result != ENOENT) [[unlikely]] {
+            if constexpr (Throws)
+                detail::raise_number(call, result);
+            else
+                *ec_ = detail::code_of_number(result);
+        }
+        return false;
     }
 
     ibv_cq_ex* cq_;
     std::error_code* ec_;
-    int result_;
-    bool started_; // a start that found nothing, or failed, must not be ended
+    bool started_ = false; // a start that found nothing, or failed, must not be ended
 };
 
 /// How a cq_ex is made (struct ibv_cq_init_attr_ex). It pins what was given as an owner, and hands the pins to the CQ.
@@ -328,13 +321,13 @@ public:
     /// The completions that are there now: `for (const auto completion : cq.poll())`. Data path: no system call, no
     /// allocation; never blocks, and takes what comes while the loop runs as well, so a loop that has other work to do
     /// ends itself. C calls: ibv_start_poll(3), ibv_next_poll(3), ibv_end_poll(3).
-    /// The loop throws where the C calls fail: the CQ is broken.
-    [[nodiscard]] completion_range<Fields, true> poll() const noexcept {
+    /// @throws error where a C call fails, from here or from the loop: the CQ is broken
+    [[nodiscard]] completion_range<Fields, true> poll() const {
         return completion_range<Fields, true>(native_handle_ex(), nullptr);
     }
     /// @param ec must outlive the range, which sets it when it ends for a failure
     [[nodiscard]] completion_range<Fields, false> poll(std::error_code& ec RDMAXX_LIFETIMEBOUND) const noexcept {
-        assign(ec, {});
+        clear(ec);
         return completion_range<Fields, false>(native_handle_ex(), &ec);
     }
 

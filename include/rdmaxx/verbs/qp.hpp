@@ -67,7 +67,7 @@ public:
     void post_send(ibv_send_wr& first) const {
         ibv_send_wr* bad = nullptr;
         if (const int error = try_post_send(first, bad)) [[unlikely]]
-            raise_post("ibv_post_send", error, index_in_chain(first, bad));
+            raise_post("ibv_post_send", error, first, bad);
     }
     void post_send(ibv_send_wr&& first) const { post_send(first); }
 
@@ -75,7 +75,7 @@ public:
     std::size_t post_send(ibv_send_wr& first, std::error_code& ec) const noexcept {
         ibv_send_wr* bad = nullptr;
         const int error = try_post_send(first, bad); // a statement of its own: it sets bad
-        return posted(first, error, bad, "ibv_post_send", ec);
+        return posted(first, error, bad, ec);
     }
     std::size_t post_send(ibv_send_wr&& first, std::error_code& ec) const noexcept { return post_send(first, ec); }
 
@@ -85,12 +85,10 @@ public:
         ibv_send_wr* bad = nullptr;
         return try_post_send(first, bad);
     }
+    [[nodiscard]] int try_post_send(ibv_send_wr&& first) const noexcept { return try_post_send(first); }
     /// @param bad on failure, the request that failed
     [[nodiscard]] int try_post_send(ibv_send_wr& first, ibv_send_wr*& bad) const noexcept {
-        const int result = ::ibv_post_send(this->native_handle(), &first, &bad);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
+        return error_number(::ibv_post_send(this->native_handle(), &first, &bad));
     }
 
     /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
@@ -101,13 +99,18 @@ public:
     std::size_t post_send(std::span<send_wr> requests, std::error_code& ec) const noexcept {
         if (!requests.empty())
             return post_send(chain(requests), ec);
-        assign(ec, {});
+        clear(ec);
         return 0;
+    }
+    /// @return 0 or an errno
+    [[nodiscard]] int try_post_send(std::span<send_wr> requests) const noexcept {
+        return requests.empty() ? 0 : try_post_send(chain(requests));
     }
 
     /// Sends one piece of memory, signaled. The common case.
     void post_send(const sge& piece, std::uint64_t wr_id = 0) const {
-        send_wr request = send_wr::send(piece).wr_id(wr_id).signaled();
+        send_wr request = send_wr::send(piece);
+        request.wr_id(wr_id).signaled();
         post_send(request);
     }
     /// Sends a whole memory region, signaled.
@@ -135,10 +138,7 @@ public:
         bind.wr_id = wr_id;
         bind.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
         bind.bind_info = to.raw();
-        const int result = ::ibv_bind_mw(this->native_handle(), window.native_handle(), &bind);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
+        return error_number(::ibv_bind_mw(this->native_handle(), window.native_handle(), &bind));
     }
 
     // ---- Control path: system calls.

@@ -372,7 +372,7 @@ public:
     /// C call: ibv_wr_complete(3).
     void complete() {
         if (const int error = try_complete()) [[unlikely]]
-            failed(error);
+            detail::raise_number("ibv_wr_complete", error);
     }
     void complete(std::error_code& ec) noexcept { detail::assign(ec, {"ibv_wr_complete", try_complete()}); }
     /// The form for hot loops.
@@ -381,10 +381,7 @@ public:
         ibv_qp_ex* qp = std::exchange(qp_, nullptr);
         if (qp == nullptr) [[unlikely]]
             return EINVAL;
-        const int result = ::ibv_wr_complete(qp);
-        if (result == 0) [[likely]]
-            return 0;
-        return detail::error_number(result);
+        return detail::error_number(::ibv_wr_complete(qp));
     }
 
     /// Posts nothing. C call: ibv_wr_abort(3).
@@ -398,8 +395,6 @@ private:
     friend class detail::qp_ex_ops;
 
     explicit wr_batch(ibv_qp_ex* qp) noexcept : qp_(qp) { ::ibv_wr_start(qp); }
-
-    [[noreturn]] RDMAXX_COLD static void failed(int error) { detail::raise({"ibv_wr_complete", error}); }
 
     ibv_qp_ex* qp_;
 };

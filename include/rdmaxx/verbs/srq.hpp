@@ -76,7 +76,7 @@ public:
     void post_srq_ops(ibv_ops_wr& first) const {
         ibv_ops_wr* bad = nullptr;
         if (const int error = try_post_srq_ops(first, bad)) [[unlikely]]
-            raise_post("ibv_post_srq_ops", error, index_in_chain(first, bad));
+            raise_post("ibv_post_srq_ops", error, first, bad);
     }
     void post_srq_ops(ibv_ops_wr&& first) const {
         post_srq_ops(first);
@@ -84,7 +84,7 @@ public:
     std::size_t post_srq_ops(ibv_ops_wr& first, std::error_code& ec) const noexcept {
         ibv_ops_wr* bad = nullptr;
         const int error = try_post_srq_ops(first, bad); // a statement of its own: it sets bad
-        return posted(first, error, bad, "ibv_post_srq_ops", ec);
+        return posted(first, error, bad, ec);
     }
     std::size_t post_srq_ops(ibv_ops_wr&& first, std::error_code& ec) const noexcept {
         return post_srq_ops(first, ec);
@@ -92,10 +92,7 @@ public:
     /// @param bad on failure, the operation that failed
     /// @return 0 or an errno
     [[nodiscard]] int try_post_srq_ops(ibv_ops_wr& first, ibv_ops_wr*& bad) const noexcept {
-        const int result = ::ibv_post_srq_ops(this->native_handle(), &first, &bad);
-        if (result == 0) [[likely]]
-            return 0;
-        return error_number(result);
+        return error_number(::ibv_post_srq_ops(this->native_handle(), &first, &bad));
     }
 #endif
 
