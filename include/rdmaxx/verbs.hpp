@@ -12,6 +12,7 @@
 #include <rdmaxx/verbs/cq.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/cq_event.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/cq_ex.hpp>             // IWYU pragma: export
+#include <rdmaxx/verbs/cq_room.hpp>           // IWYU pragma: export
 #include <rdmaxx/verbs/datagram.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/device.hpp>            // IWYU pragma: export
 #include <rdmaxx/verbs/device_attr.hpp>       // IWYU pragma: export
@@ -31,6 +32,7 @@
 #include <rdmaxx/verbs/wc.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/wq.hpp>                // IWYU pragma: export
 #include <rdmaxx/verbs/wr.hpp>                // IWYU pragma: export
+#include <rdmaxx/verbs/wr_table.hpp>          // IWYU pragma: export
 #include <rdmaxx/verbs/xrcd.hpp>              // IWYU pragma: export
 #include <rdmaxx/version.hpp>                 // IWYU pragma: export
 

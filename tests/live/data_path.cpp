@@ -410,6 +410,31 @@ TEST_CASE_METHOD(fixture, "sends are kept and copied with their SGEs", "[data]")
     CHECK(c.server.text(8) == "keptkept");
 }
 
+TEST_CASE_METHOD(fixture, "requests and their SGEs may be overwritten as soon as they are posted", "[data]") {
+    connection c;
+    rdmaxx::sge piece;
+    for (std::size_t i = 0; i < 10; ++i) {
+        piece = c.server.mr.sge(i * 8, 4);
+        recv_wr recv = recv_wr(piece).wr_id(i);
+        c.server.qp.post_recv(recv);
+        std::memset(static_cast<void*>(&piece), 0xa5, sizeof piece);
+        std::memset(static_cast<void*>(&recv), 0xa5, sizeof recv);
+    }
+    c.client.put("overwritten as soon as they are posted");
+    for (std::size_t i = 0; i < 10; ++i) {
+        piece = c.client.mr.sge(i, 4);
+        send_wr send = send_wr::send(piece).wr_id(100 + i).signaled();
+        c.client.qp.post_send(send);
+        std::memset(static_cast<void*>(&piece), 0xa5, sizeof piece);
+        std::memset(static_cast<void*>(&send), 0xa5, sizeof send);
+    }
+    for (std::size_t i = 0; i < 10; ++i) {
+        CHECK(c.server.next_ok().wr_id() == i);
+        CHECK(c.server.text(4, i * 8) == c.client.text(4, i));
+        CHECK(c.client.next_ok().wr_id() == 100 + i);
+    }
+}
+
 TEST_CASE_METHOD(fixture, "what was granted is readable, and at least what was asked for", "[ib][data]") {
     options how;
     how.depth = 20;
@@ -518,17 +543,23 @@ TEST_CASE_METHOD(fixture, "what is posted when the connection ends completes wit
 
 TEST_CASE_METHOD(fixture, "drain returns everything that was posted, sends and receives", "[ib][data][asan]") {
     connection c;
-    for (std::uint64_t i = 0; i < 16; ++i)
-        c.client.qp.post_recv(c.client.mr.sge(0, 8), i);
+    rdmaxx::wr_table<int> under_way(26);
+    for (int i = 0; i < 16; ++i)
+        c.client.qp.post_recv(c.client.mr.sge(0, 8), under_way.enter(rdmaxx::wr_queue::recv, i).value());
     // The peer has posted no receive: rxe keeps trying, until the drain.
-    for (std::uint64_t i = 100; i < 110; ++i)
-        c.client.qp.post_send(c.client.mr.sge(0, 8), i);
-    std::vector<std::uint64_t> sends;
-    std::vector<std::uint64_t> receives;
+    for (int i = 100; i < 110; ++i)
+        c.client.qp.post_send(c.client.mr.sge(0, 8), under_way.enter(rdmaxx::wr_queue::send, i).value());
+    std::vector<int> sends;
+    std::vector<int> receives;
     c.client.qp.drain(soon, [&](const rdmaxx::wc& done) {
         CHECK_FALSE(done.ok());
-        (done.wr_id() < 100 ? receives : sends).push_back(done.wr_id());
+        CHECK(done.opcode() == std::nullopt); // which queue it is of only its number tells
+        CHECK_FALSE(done.is_recv());
+        const auto request = under_way.take(done.wr_id());
+        REQUIRE(request);
+        (request->queue == rdmaxx::wr_queue::recv ? receives : sends).push_back(request->value);
     });
+    CHECK(under_way.count() == 0);
     REQUIRE(receives.size() == 16);
     CHECK(receives.front() == 0);
     CHECK(receives.back() == 15);

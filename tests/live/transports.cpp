@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -519,22 +521,39 @@ TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[t
 TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polled from a shared CQ",
                  "[transports][ib]") {
     rc_couple c;
-    std::array<rdmaxx::wc, 8> room;
+    rdmaxx::wr_table<std::string> under_way(3); // of all queue pairs of the CQ
+    const auto enter = [&](rdmaxx::wr_queue queue, const char* of) {
+        return under_way.enter(queue, of).value();
+    };
     {
-        rc_couple gone;
         rdmaxx::qp_ex<rc_ops> qp(c.domain, rdmaxx::qp_init_attr(c.cq_a, 4));
         to_init(qp);
         to_rts(qp, qp.qp_num(), c.path); // to itself
-        qp.post_recv(c.mr.sge(2048, 8), 1);
-        qp.post_send(c.source(8), 2);
-        for (const stopwatch waited; waited.elapsed() < 200ms;)
+        qp.post_recv(c.mr.sge(2048, 8), enter(rdmaxx::wr_queue::recv, "gone"));
+        qp.post_send(c.source(8), enter(rdmaxx::wr_queue::send, "gone"));
+        c.put("it went");
+        for (const stopwatch waited; c.arrived(7) != "it went" && waited.elapsed() < 200ms;)
             ; // both complete, and nobody polls
+        std::this_thread::sleep_for(50ms);
     }
-    // They are of a queue pair that is no more, or the provider took them out: either is a poll without an error.
-    for (const rdmaxx::wc& completion : c.cq_a.poll(room))
-        CHECK((completion.wr_id() == 1 || completion.wr_id() == 2));
-    c.a.post_send(send_wr::rdma_write(c.source(1), c.target(1)).wr_id(9).signaled());
-    c.sent(9, wc_opcode::rdma_write);
+    CHECK(under_way.erase_if([](const std::string& of) { return of == "gone"; }) == 2);
+    c.a.post_send(send_wr::rdma_write(c.source(1), c.target(1))
+                      .wr_id(enter(rdmaxx::wr_queue::send, "here")) // in a place of one that is gone
+                      .signaled());
+    // The old ones are of a queue pair that is no more, or the provider took them out: either is a poll without an error,
+    // and neither is taken for the new one.
+    std::array<rdmaxx::wc, 8> room;
+    int handled = 0;
+    for (const stopwatch waited; handled == 0 && waited.elapsed() < soon;)
+        for (const rdmaxx::wc& completion : c.cq_a.poll(room))
+            if (const auto request = under_way.take(completion.wr_id())) {
+                ++handled;
+                CHECK(request->value == "here");
+                CHECK(completion.opcode() == wc_opcode::rdma_write);
+                CHECK(completion.qp_num() == c.a.qp_num());
+            }
+    CHECK(handled == 1);
+    CHECK(under_way.count() == 0);
 }
 
 TEST_CASE_METHOD(fixture, "an extended CQ is one for wait, and its range leaves nothing locked",

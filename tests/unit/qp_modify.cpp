@@ -1,8 +1,10 @@
 // What a refused ibv_modify_qp is told about, and the rest of a queue pair's control path.
 #include "test.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 using namespace rdmaxx;
 using namespace unit;
@@ -226,16 +228,172 @@ TEST_CASE_METHOD(unit::test, "queue_slots: agrees with a queue that fills up", "
     CHECK(queue.try_post_send(request) == ENOMEM);
 }
 
-TEST_CASE_METHOD(unit::test, "queue_slots: as a CQ's room, refuses the queue pair that could overrun it", "[slots]") {
+TEST_CASE_METHOD(unit::test, "cq_room: refuses the queue pair that could overrun the CQ", "[slots]") {
     opened o;
-    queue_slots room(static_cast<std::uint32_t>(o.cq.size()));
-    const ibv_qp_cap cap = qp(o.pd, qp_init_attr(o.cq, 16)).cap();
-    std::uint32_t fit = 0;
-    while (room.take(cap.max_send_wr + cap.max_recv_wr))
-        ++fit;
-    CHECK(fit == static_cast<std::uint32_t>(o.cq.size()) / 32);
-    room.give(); // one of them went
-    CHECK(room.take(32));
+    const cq small(o.device, 60);
+    cq_room room(small);
+    CHECK(room.size() == 64); // what was granted
+    const auto most = [&](std::uint32_t depth) {
+        const ibv_qp_cap cap = qp(o.pd, qp_init_attr(small, depth)).cap();
+        return cap.max_send_wr + cap.max_recv_wr;
+    };
+    CHECK(room.take(most(16)));
+    CHECK(room.take(most(8)));
+    CHECK(room.free() == 16);
+    CHECK_FALSE(room.take(17));
+    CHECK_FALSE(room.take(0xffffffff));
+    CHECK(room.free() == 16);
+    CHECK(room.take(16));
+    CHECK(room.free() == 0);
+    CHECK(room.take(0));
+    room.give(most(8)); // in another order
+    CHECK(room.free() == 16);
+    CHECK(room.take(most(8)));
+    room.give(most(16));
+    CHECK(room.free() == 32);
+    room.give(1000);
+    CHECK(room.free() == 64);
+    cq_room none;
+    CHECK_FALSE(none.take(1));
+}
+
+TEST_CASE_METHOD(unit::test, "wr_table: a number finds its request once, with the queue that it was for", "[slots]") {
+    wr_table<std::string> under_way(3);
+    CHECK(under_way.size() == 3);
+    const auto first = under_way.enter(wr_queue::send, "first");
+    const auto second = under_way.enter(wr_queue::recv, "second");
+    const auto third = under_way.enter(wr_queue::send, "third");
+    REQUIRE((first && second && third));
+    CHECK_FALSE(under_way.enter(wr_queue::send, "one too many"));
+    CHECK(under_way.count() == 3);
+    CHECK(queue_of(*first) == wr_queue::send);
+    CHECK(queue_of(*second) == wr_queue::recv);
+    CHECK(std::string(to_string(queue_of(*second))) == "recv");
+
+    const auto found = under_way.take(*second);
+    REQUIRE(found);
+    CHECK(found->value == "second");
+    CHECK(found->queue == wr_queue::recv);
+    CHECK_FALSE(under_way.take(*second));
+    const auto fourth = under_way.enter(wr_queue::recv, "fourth"); // where the second one was
+    REQUIRE(fourth);
+    CHECK(*fourth != *second);
+    CHECK_FALSE(under_way.take(*second));
+    CHECK_FALSE(under_way.take(*fourth ^ 1)); // of the other queue
+    CHECK(under_way.take(*first)->value == "first");
+    CHECK(under_way.take(*third)->queue == wr_queue::send);
+    CHECK(under_way.take(*fourth)->value == "fourth");
+    CHECK(under_way.count() == 0);
+    for (const std::uint64_t foreign : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}, std::uint64_t{3} << 32})
+        CHECK_FALSE(under_way.take(foreign));
+}
+
+TEST_CASE_METHOD(unit::test, "wr_table: no number comes twice, and none is 0", "[slots]") {
+    wr_table<int> under_way(2);
+    std::vector<std::uint64_t> seen;
+    for (int i = 0; i < 1000; ++i) {
+        const auto id = under_way.enter(i % 2 == 0 ? wr_queue::send : wr_queue::recv, i);
+        REQUIRE(id);
+        CHECK(*id != 0);
+        CHECK(under_way.take(*id)->value == i);
+        seen.push_back(*id);
+    }
+    for (const std::uint64_t id : seen)
+        CHECK_FALSE(under_way.take(id));
+    std::sort(seen.begin(), seen.end());
+    CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+}
+
+TEST_CASE_METHOD(unit::test, "wr_table: owns its values, and gives up those of a queue pair that is gone", "[slots]") {
+    struct counted {
+        explicit counted(int* of) : alive(of) { ++*alive; }
+        counted(counted&& other) noexcept : alive(std::exchange(other.alive, nullptr)) {}
+        counted& operator=(counted&&) = delete;
+        counted(const counted&) = delete;
+        counted& operator=(const counted&) = delete;
+        ~counted() {
+            if (alive != nullptr)
+                --*alive;
+        }
+        int* alive;
+    };
+    int mine = 0;
+    int theirs = 0;
+    {
+        wr_table<counted> under_way(8);
+        const auto a = under_way.enter(wr_queue::send, counted(&mine));
+        const auto b = under_way.enter(wr_queue::recv, counted(&theirs));
+        const auto c = under_way.enter(wr_queue::recv, counted(&mine));
+        CHECK((mine == 2 && theirs == 1));
+        CHECK(under_way.erase_if([&](const counted& value) { return value.alive == &mine; }) == 2);
+        CHECK((mine == 0 && theirs == 1));
+        CHECK_FALSE(under_way.take(*a));
+        CHECK_FALSE(under_way.take(*c));
+        CHECK(under_way.take(*b)->value.alive == &theirs);
+        CHECK(theirs == 0);
+        CHECK(under_way.erase_if([](const counted&) { return true; }) == 0);
+
+        static_cast<void>(under_way.enter(wr_queue::send, counted(&mine)));
+        wr_table<counted> moved = std::move(under_way);
+        CHECK(moved.count() == 1);
+        CHECK(under_way.size() == 0); // NOLINT(bugprone-use-after-move): it has no room
+        CHECK_FALSE(under_way.enter(wr_queue::send, counted(&mine)));
+        CHECK(mine == 1);
+    }
+    CHECK(mine == 0);
+    std::error_code ec;
+    {
+        const failing_allocation fails(1);
+        CHECK_FALSE(wr_table<int>::create(8, ec).enter(wr_queue::send, 1));
+    }
+    CHECK(number(ec) == ENOMEM);
+    CHECK(wr_table<int>::create(0, ec).size() == 0);
+    CHECK_FALSE(ec);
+    CHECK(caught([] { const wr_table<int> too_many(0xffffffff); }).code == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "wr_table: a destructor of its values may use it", "[slots]") {
+    struct reposts {
+        wr_table<std::unique_ptr<reposts>>* into = nullptr;
+        std::optional<std::uint64_t>* id = nullptr;
+        ~reposts() {
+            if (into != nullptr)
+                *id = into->enter(wr_queue::recv, std::make_unique<reposts>());
+        }
+    };
+    wr_table<std::unique_ptr<reposts>> under_way(1);
+    std::optional<std::uint64_t> second;
+    auto value = std::make_unique<reposts>();
+    value->into = &under_way;
+    value->id = &second;
+    REQUIRE(under_way.enter(wr_queue::send, std::move(value)));
+    CHECK(under_way.erase_if([](const std::unique_ptr<reposts>& v) { return v->into != nullptr; }) <= 1);
+    REQUIRE(second);
+    CHECK(under_way.count() == 1);
+    CHECK(under_way.take(*second)->queue == wr_queue::recv);
+}
+
+TEST_CASE_METHOD(unit::test, "wr_table: a completion of a queue pair that is gone finds nothing", "[slots]") {
+    opened o;
+    const int old_connection = 1;
+    const int new_connection = 2;
+    wr_table<const int*> under_way(1);
+    const auto stale = under_way.enter(wr_queue::recv, &old_connection);
+    REQUIRE(stale);
+    fake::push_failure(o.cq.native_handle(), *stale, IBV_WC_WR_FLUSH_ERR, 17);
+    under_way.erase_if([&](const int* of) { return of == &old_connection; }); // its queue pair is destroyed here
+    const auto fresh = under_way.enter(wr_queue::recv, &new_connection);      // the same place
+    REQUIRE(fresh);
+    fake::push_success(o.cq.native_handle(), *fresh, IBV_WC_RECV, 18);
+    std::array<wc, 4> done;
+    int handled = 0;
+    for (const wc& completion : o.cq.poll(done))
+        if (const auto request = under_way.take(completion.wr_id())) {
+            ++handled;
+            CHECK(request->value == &new_connection);
+            CHECK(completion.ok());
+        }
+    CHECK(handled == 1);
 }
 
 TEST_CASE_METHOD(unit::test, "drain: of a queue pair in the reset state, or without queues, is done at once",

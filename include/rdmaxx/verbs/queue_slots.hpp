@@ -18,8 +18,7 @@ namespace rdmaxx::inline v0 {
 ///     ... for each completion of the queue that was ok: slots.give();
 ///
 /// A post that failed gives its slots back with untake(). After a completion that failed the queue is at its end and
-/// the count means nothing: reset() it with the queue pair. For a CQ it counts room as well: take() what a queue pair
-/// may have outstanding when it is made (max_send_wr + max_recv_wr), from the CQ's size().
+/// the count means nothing: reset() it with the queue pair. (The room of a CQ: cq_room.)
 ///
 /// One thread at a time, like the queue's counters it stands for. Allocates when it is made, and never again.
 class queue_slots {
