@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <linux/capability.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -179,7 +180,9 @@ TEST_CASE_METHOD(fixture, "memory above RLIMIT_MEMLOCK is ENOMEM, which names th
     CHECK(p.rest() == "all as it should be [exit status 0]");
 }
 
-TEST_CASE_METHOD(fixture, "remote access without local_write is EINVAL, memory that is not there EFAULT", "[errors]") {
+TEST_CASE_METHOD(fixture,
+                 "remote access without local_write is EINVAL, memory that is not there, or not to be written, EFAULT",
+                 "[errors]") {
     host local;
     std::vector<std::byte> memory(4096);
     std::error_code ec;
@@ -188,9 +191,21 @@ TEST_CASE_METHOD(fixture, "remote access without local_write is EINVAL, memory t
     auto* nowhere = reinterpret_cast<std::byte*>(0x1000);
     CHECK_FALSE(rdmaxx::mr::create(local.domain, std::span(nowhere, 4096), rdmaxx::access::local_write, ec));
     CHECK(ec == std::errc::bad_address);
+    void* pages = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(pages != MAP_FAILED); // NOLINT(*-int-to-ptr, *-cstyle-cast): C's macro
+    const std::span read_only_pages(static_cast<std::byte*>(pages), 4096);
+    std::string told;
+    try {
+        const rdmaxx::mr written(local.domain, read_only_pages, rdmaxx::access::local_write);
+    } catch (const rdmaxx::error& e) {
+        CHECK(e.code() == std::errc::bad_address);
+        told = rdmaxx::diagnose(e);
+    }
+    CHECK(told.find("not writable although local_write was asked for") != std::string::npos);
     const std::byte* constant = memory.data();
     const rdmaxx::mr read_only(local.domain, std::span(constant, memory.size()), rdmaxx::access::remote_read);
     CHECK(read_only.length() == memory.size());
+    CHECK(::munmap(pages, 4096) == 0);
 }
 
 // ---------------------------------------------------------------------------------------------------------------
