@@ -239,7 +239,7 @@ IS_NOEXCEPT(pair.modify(attr, ec));
 IS_NOEXCEPT(pair.modify(raw_attr, IBV_QP_STATE, ec));
 IS_NOEXCEPT(pair.query(ec));
 IS_NOEXCEPT(pair.cap(ec));
-// (drain(..., ec) runs the caller's code, which may throw.)
+// (drain(..., ec) and log_async_events(..., ec) run the caller's code, which may throw.)
 
 IS_NOEXCEPT(srq::create(domain, srq_attr, ec));
 IS_NOEXCEPT(srq::adopt(nullptr, domain, ec));

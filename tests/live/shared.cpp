@@ -5,6 +5,8 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
@@ -203,6 +205,95 @@ TEST_CASE_METHOD(fixture, "a limit that is reached arrives at the context of the
     REQUIRE(recorder.reports().size() == 1);
     CHECK(std::string(recorder.reports()[0].events[0].type) == "srq_limit_reached");
 }
+
+namespace {
+
+/// A connection whose client has a small CQ for its sends, and a deep send queue.
+struct overrunning {
+    static constexpr std::uint32_t depth = 64;
+
+    host local;
+    rdmaxx::event_channel channel;
+    rdmaxx::cm_id id = resolved(channel, local.address());
+    rdmaxx::cq sends{local.device, 4};
+    rdmaxx::cq receives{local.device, 8};
+    end peer;
+
+    overrunning() {
+        id.create_qp(local.domain, rdmaxx::qp_init_attr(sends, receives).max_send_wr(depth).max_recv_wr(4));
+        id.connect();
+        peer = local.request();
+        peer.id.accept();
+        static_cast<void>(get(channel, cm_event_type::established));
+        static_cast<void>(get(local.channel, cm_event_type::established));
+    }
+    /// More completions than the CQ holds, which nobody polls.
+    void overrun() const {
+        for (std::uint32_t i = 0; i < depth; ++i)
+            id.qp().post_send(send_wr::rdma_write(std::span<const rdmaxx::sge>(), peer.mr.remote()).signaled());
+    }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(fixture, "a CQ that overruns loses completions, of which an event tells, and a count says no before",
+                 "[ib][async][asan]") {
+    overrunning o;
+    rdmaxx::cq_room room(o.sends);
+    CHECK(room.size() < overrunning::depth);
+    CHECK_FALSE(room.take(o.id.qp().cap().max_send_wr));
+
+    o.overrun();
+    {
+        const rdmaxx::async_event event = rdmaxx::get_async_event_for(o.local.device, soon);
+        CHECK(event.type() == rdmaxx::async_event_type::cq_err);
+        CHECK(event.cq() == o.sends);
+        CHECK(event.context() == o.local.device);
+    }
+    std::this_thread::sleep_for(100ms);
+    std::string last; // rxe has an event for each completion that it lost
+    rdmaxx::log_async_events(o.local.device, [&](const std::string& line) { last = line; });
+    if (!last.empty())
+        CHECK(last.find(": cq_err of a CQ of " + std::to_string(o.sends.size())) != std::string::npos);
+    std::size_t completed = 0;
+    std::array<rdmaxx::wc, overrunning::depth> done;
+    for (std::span<rdmaxx::wc> some = o.sends.poll(done); !some.empty(); some = o.sends.poll(done))
+        completed += some.size();
+    CHECK(completed >= room.size());
+    CHECK(completed < overrunning::depth);
+    o.id.qp().drain(soon); // there is room again
+}
+
+#if RDMAXX_HAS_STOP_TOKEN
+TEST_CASE_METHOD(fixture, "a log takes a lock that is held while its event's object is destroyed, and neither waits",
+                 "[ib][async]") {
+    std::optional<overrunning> o(std::in_place);
+    rdmaxx::context device = std::move(o->local.device); // kept by what was made from it
+    std::mutex lock;
+    std::atomic<bool> told = false;
+    std::vector<std::string> lines;
+    std::jthread log([&](const std::stop_token& stop) {
+        rdmaxx::log_async_events(device, stop, [&](const std::string& line) {
+            told = true;
+            const std::lock_guard guard(lock);
+            lines.push_back(line);
+        });
+    });
+    {
+        const std::lock_guard guard(lock);
+        o->overrun();
+        for (const stopwatch waited; !told && waited.elapsed() < soon;)
+            std::this_thread::sleep_for(1ms);
+        const hang_recorder recorder(rdmaxx::hang_action::keep_waiting);
+        o.reset(); // its CQ, and all else, while the log waits for the lock
+        CHECK(recorder.reports().empty());
+    }
+    log.request_stop();
+    log.join();
+    REQUIRE_FALSE(lines.empty());
+    CHECK(lines[0].find("overran") != std::string::npos);
+}
+#endif
 
 // ---------------------------------------------------------------------------------------------------------------
 // Migration.

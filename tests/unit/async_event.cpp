@@ -239,7 +239,8 @@ TEST_CASE_METHOD(unit::test, "async_event: of a context that librdmacm keeps", "
 }
 
 #if RDMAXX_HAS_STOP_TOKEN
-TEST_CASE_METHOD(unit::test, "async_event: a stop token ends a get, and an event that is there is preferred", "[async]") {
+TEST_CASE_METHOD(unit::test, "async_event: a stop token ends a get, and an event that is there is preferred",
+                 "[async]") {
     with_qp on;
     std::error_code ec = std::make_error_code(std::errc::io_error);
     on.push(async_event_type::comm_est);
@@ -264,4 +265,166 @@ TEST_CASE_METHOD(unit::test, "async_event: a stop token ends a get, and an event
     CHECK(failed.call == "ibv_get_async_event");
     CHECK(fake::async_events().held() == 0);
 }
+#endif
+
+// ---------------------------------------------------------------- for people
+
+TEST_CASE_METHOD(unit::test, "async_event: as text names the device, the object, and what it means", "[async]") {
+    with_qp on;
+    const srq shared(on.pd);
+    const wq queue(on.pd, on.cq);
+    const auto text = [&](auto* raw, int type) {
+        fake::push_async_event(raw, type);
+        return get_async_event(on.device).to_string();
+    };
+    const auto of_device = [&](int type) {
+        fake::push_async_event(on.device.native_handle(), 1, type);
+        return get_async_event(on.device).to_string();
+    };
+    const auto address = [](const void* object) {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, "(%p)", object);
+        return std::string(digits);
+    };
+    const std::string number = std::to_string(on.pair.qp_num());
+    CHECK(text(on.cq.native_handle(), IBV_EVENT_CQ_ERR) ==
+          "fake0: cq_err of a CQ of 256 " + address(on.cq.native_handle()) +
+              ": it overran, and completions are lost: it needs room for all that can be outstanding on it");
+    CHECK(text(on.pair.native_handle(), IBV_EVENT_QP_ACCESS_ERR) ==
+          "fake0: qp_access_err of queue pair " + number + ": the peer accessed memory that it may not");
+    CHECK(text(shared.native_handle(), IBV_EVENT_SRQ_LIMIT_REACHED) ==
+          "fake0: srq_limit_reached of a shared receive queue " + address(shared.native_handle()) +
+              ": fewer receives are posted than its limit says");
+    CHECK(text(queue.native_handle(), IBV_EVENT_WQ_FATAL) ==
+          "fake0: wq_fatal of work queue " + std::to_string(queue.native_handle()->wq_num) +
+              ": the device failed it, and moved it to the error state");
+    CHECK(of_device(IBV_EVENT_PORT_ERR) == "fake0: port_err of port 1"); // the name says all
+    CHECK(of_device(IBV_EVENT_DEVICE_FATAL) ==
+          "fake0: device_fatal: the device failed: everything made from it is to be closed");
+    CHECK(of_device(99) == "fake0: unknown 99");
+    CHECK(async_event().to_string() == "none");
+    // Whatever happens to a queue is explained.
+    for (int type = IBV_EVENT_CQ_ERR; type <= IBV_EVENT_PATH_MIG_ERR; ++type) {
+        CAPTURE(type);
+        if (type != IBV_EVENT_CQ_ERR)
+            CHECK(contains(text(on.pair.native_handle(), type), "of queue pair " + number + ": "));
+    }
+    CHECK(contains(text(on.pair.native_handle(), IBV_EVENT_QP_LAST_WQE_REACHED), number + ": it takes no more"));
+    CHECK(contains(text(shared.native_handle(), IBV_EVENT_SRQ_ERR), "): it failed"));
+}
+
+TEST_CASE_METHOD(unit::test, "log_async_events: a line for each event that is there, and each is acked", "[async]") {
+    with_qp on;
+    std::vector<std::string> lines;
+    const auto keep = [&](const std::string& line) {
+        lines.push_back(line);
+    };
+    CHECK(log_async_events(on.device, keep) == 0); // and does not block
+    fake::push_async_event(on.cq.native_handle(), IBV_EVENT_CQ_ERR);
+    on.push(async_event_type::qp_fatal);
+    fake::fail("ibv_get_async_event", 1, EINTR);
+    CHECK(log_async_events(on.device, keep) == 2);
+    REQUIRE(lines.size() == 2);
+    CHECK(contains(lines[0], "cq_err"));
+    CHECK(contains(lines[0], "overran"));
+    CHECK(contains(lines[1], "qp_fatal"));
+    CHECK(fake::async_events().acked == 2);
+
+    std::error_code ec = std::make_error_code(std::errc::io_error);
+    on.push(async_event_type::comm_est);
+    CHECK(log_async_events(on.device, keep, ec) == 1);
+    CHECK(!ec);
+    CHECK(fake::async_events().held() == 0);
+
+    fake::fail("ibv_get_async_event", 2, ENODEV);
+    on.push(async_event_type::comm_est);
+    CHECK(log_async_events(on.device, keep, ec) == 1);
+    CHECK(number(ec) == ENODEV);
+    fake::fail("ibv_get_async_event", 1, EIO);
+    CHECK(caught([&] { log_async_events(on.device, keep); }).call == "ibv_get_async_event");
+}
+
+TEST_CASE_METHOD(unit::test, "log_async_events: on stderr, where no other place is given", "[async]") {
+    with_qp on;
+    std::error_code ec;
+    on.push(async_event_type::sq_drained);
+    const std::string number = std::to_string(on.pair.qp_num());
+    const std::string line =
+        "rdmaxx: fake0: sq_drained of queue pair " + number + ": the sends that were begun have completed\n";
+    CHECK(captured_stderr([&] { CHECK(log_async_events(on.device) == 1); }) == line);
+    CHECK(captured_stderr([&] { CHECK(log_async_events(on.device, ec) == 0); }).empty());
+    CHECK(!ec);
+}
+
+TEST_CASE_METHOD(unit::test, "log_async_events: its sink may end what the event was about, and may throw", "[async]") {
+    with_qp on;
+    on.push(async_event_type::qp_fatal);
+    log_async_events(on.device, [&](const std::string&) { on.pair.close(); }); // would wait for the ack
+    CHECK(fake::calls("ibv_destroy_qp") == 1);
+    fake::push_async_event(on.cq.native_handle(), IBV_EVENT_CQ_ERR);
+    fake::push_async_event(on.device.native_handle(), 1, IBV_EVENT_PORT_ERR);
+    CHECK_THROWS_AS(log_async_events(on.device, [](const std::string&) { throw std::runtime_error("disk full"); }),
+                    std::runtime_error);
+    CHECK(fake::async_events().held() == 0);
+    CHECK(log_async_events(on.device, [](const std::string&) {}) == 1); // the other one is still there
+}
+
+TEST_CASE_METHOD(unit::test, "a CQ that overran: an event says so, and a poll that fails as well", "[async][cq]") {
+    opened with;
+    const cq small(with.device, 2);
+    for (int i = 0; i <= small.size(); ++i)
+        fake::push_success(small.native_handle(), 1, IBV_WC_SEND, 17);
+    {
+        const async_event event = try_get_async_event(with.device);
+        CHECK(event.type() == async_event_type::cq_err);
+        CHECK(event.cq() == small);
+        CHECK(contains(event.to_string(), "overran"));
+    }
+    fake::fail("ibv_poll_cq").returning(-1);
+    std::array<wc, 4> room;
+    const caught broken([&] { static_cast<void>(small.poll(room)); });
+    CHECK(broken.code == EIO);
+    CHECK(contains(broken.what, "overrun"));
+}
+
+#if RDMAXX_HAS_STOP_TOKEN
+
+TEST_CASE_METHOD(unit::test, "log_async_events: in a thread, until it is stopped", "[async]") {
+    with_qp on;
+    std::vector<std::string> lines;
+    std::size_t count = 0;
+    gate logged;
+    {
+        const std::jthread logger([&](const std::stop_token& token) {
+            count = log_async_events(on.device, token, [&](const std::string& line) {
+                lines.push_back(line);
+                logged.open();
+            });
+        });
+        fake::wait_for_call("ibv_get_async_event", 2); // tried twice: it sleeps
+        on.push(async_event_type::qp_fatal);
+        logged.wait();
+        on.pair.close(); // nothing is held
+    }
+    CHECK(count == 1);
+    REQUIRE(lines.size() == 1);
+    CHECK(contains(lines[0], "qp_fatal"));
+
+    // What is there when it is told to stop is logged first.
+    fake::push_async_event(on.cq.native_handle(), IBV_EVENT_CQ_ERR);
+    fake::push_async_event(on.device.native_handle(), 1, IBV_EVENT_PORT_ERR);
+    std::stop_source stop;
+    stop.request_stop();
+    std::error_code ec = std::make_error_code(std::errc::io_error);
+    CHECK(log_async_events(
+              on.device, stop.get_token(), [](const std::string&) {}, ec) == 2);
+    CHECK(!ec);
+    CHECK(captured_stderr([&] {
+              CHECK(log_async_events(on.device, stop.get_token()) == 0);
+              CHECK(log_async_events(on.device, stop.get_token(), ec) == 0);
+          }).empty());
+    fake::fail("ibv_get_async_event", 1, EIO);
+    CHECK(caught([&] { log_async_events(on.device, stop.get_token(), [](const std::string&) {}); }).code == EIO);
+}
+
 #endif

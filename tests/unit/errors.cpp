@@ -6,9 +6,6 @@
 #include <cstring>
 #include <limits>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 using namespace rdmaxx;
 using namespace unit;
 
@@ -16,26 +13,6 @@ namespace {
 
 std::error_code posix(int value) {
     return {value, std::system_category()};
-}
-
-/// What is written to stderr meanwhile.
-template <class Callable>
-std::string captured_stderr(Callable callable) {
-    char name[] = "/tmp/rdmaxx-unit-XXXXXX";
-    const int file = ::mkstemp(name);
-    REQUIRE(file >= 0);
-    ::unlink(name);
-    std::fflush(stderr);
-    const int before = ::dup(STDERR_FILENO);
-    ::dup2(file, STDERR_FILENO);
-    callable();
-    std::fflush(stderr);
-    ::dup2(before, STDERR_FILENO);
-    ::close(before);
-    char text[4096];
-    const ssize_t size = ::pread(file, text, sizeof text, 0);
-    ::close(file);
-    return {text, static_cast<std::size_t>(size < 0 ? 0 : size)};
 }
 
 } // namespace

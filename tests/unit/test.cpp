@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -226,6 +227,24 @@ connection::connection(std::uint32_t depth) : listener(channel), client(channel)
     }
     channel.expect_and_ack(client, cm_event_type::established);
     channel.expect_and_ack(server, cm_event_type::established);
+}
+
+std::string captured_stderr(const std::function<void()>& action) {
+    char name[] = "/tmp/rdmaxx-unit-XXXXXX";
+    const int file = ::mkstemp(name);
+    REQUIRE(file >= 0);
+    ::unlink(name);
+    std::fflush(stderr);
+    const int before = ::dup(STDERR_FILENO);
+    ::dup2(file, STDERR_FILENO);
+    action();
+    std::fflush(stderr);
+    ::dup2(before, STDERR_FILENO);
+    ::close(before);
+    char text[4096];
+    const ssize_t size = ::pread(file, text, sizeof text, 0);
+    ::close(file);
+    return {text, static_cast<std::size_t>(size < 0 ? 0 : size)};
 }
 
 opened::opened() {

@@ -73,6 +73,11 @@ public:
 /// What a test gives up for good, on purpose: the leak checker must not find it.
 void leaked_on_purpose(const void* block);
 
+// ---- Output.
+
+/// What is written to stderr meanwhile.
+[[nodiscard]] std::string captured_stderr(const std::function<void()>& action);
+
 // ---- Errors.
 
 /// What a callable threw: nothing (code 0) or an rdmaxx::error.

@@ -12,7 +12,10 @@
 #include <rdmaxx/verbs/srq.hpp>
 #include <rdmaxx/verbs/wq.hpp>
 
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace rdmaxx::inline v0 {
@@ -72,6 +75,31 @@ enum class async_event_type : int {
     return "unknown";
 }
 
+namespace detail {
+
+/// What it means for the program; empty where the name says all.
+[[nodiscard]] constexpr const char* meaning_of(async_event_type type) noexcept {
+    switch (type) {
+    case async_event_type::cq_err:
+        return "it overran, and completions are lost: it needs room for all that can be outstanding on it";
+    case async_event_type::qp_fatal: return "the device failed it, and moved it to the error state";
+    case async_event_type::qp_req_err: return "the peer sent what no request is";
+    case async_event_type::qp_access_err: return "the peer accessed memory that it may not";
+    case async_event_type::comm_est: return "a message came before the last one of the handshake";
+    case async_event_type::sq_drained: return "the sends that were begun have completed";
+    case async_event_type::path_mig: return "it moved to its alternate path";
+    case async_event_type::path_mig_err: return "it could not move to its alternate path";
+    case async_event_type::device_fatal: return "the device failed: everything made from it is to be closed";
+    case async_event_type::srq_err: return "it failed, and takes no receives any more";
+    case async_event_type::srq_limit_reached: return "fewer receives are posted than its limit says";
+    case async_event_type::qp_last_wqe_reached: return "it takes no more receives of its shared queue";
+    case async_event_type::wq_fatal: return "the device failed it, and moved it to the error state";
+    default: return "";
+    }
+}
+
+} // namespace detail
+
 /// The port that an event is about, from 1.
 struct port_number {
     int value; ///< for context_ops::query_port
@@ -115,6 +143,33 @@ enum class async_subject { device, port, cq, qp, srq, wq };
     std::memcpy(&number, &event.event_type, sizeof number);
     return static_cast<async_event_type>(number);
 }
+
+/// A visitor that says which object it is. What has no number is told apart by native_handle() of its owner.
+struct object_text {
+    std::string& text;
+
+    void operator()(cq_ref queue) const {
+        text.append(" of a CQ of ").append(std::to_string(queue.size()));
+        append(queue.native_handle());
+    }
+    void operator()(qp_ref pair) const { text.append(" of queue pair ").append(std::to_string(pair.qp_num())); }
+    void operator()(srq_ref queue) const {
+        text.append(" of a shared receive queue");
+        append(queue.native_handle());
+    }
+    void operator()(wq_ref queue) const {
+        text.append(" of work queue ").append(std::to_string(queue.native_handle()->wq_num));
+    }
+    void operator()(port_number port) const { text.append(" of port ").append(std::to_string(port.value)); }
+    void operator()(context_ref) const {}
+
+private:
+    void append(const void* address) const {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, " (%p)", address);
+        text.append(digits);
+    }
+};
 
 /// The address whose destroy waits for the ack; null for events of ports and of the device.
 [[nodiscard]] inline const void* pinned_by(const ibv_async_event& event) noexcept {
@@ -211,6 +266,22 @@ public:
         case detail::async_subject::port: return visitor(port_number{port_num()});
         default: return visitor(context());
         }
+    }
+
+    /// For people: the device, what happened to which object, and what it means. `rxe0: qp_access_err of queue pair 17:
+    /// the peer accessed memory that it may not`. Reads the object, like everything here before the ack.
+    [[nodiscard]] std::string to_string() const RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        const async_event_type what = type();
+        if (what == async_event_type::none)
+            return rdmaxx::to_string(what);
+        std::string text = context().device().name();
+        text.append(": ").append(rdmaxx::to_string(what));
+        if (std::strcmp(rdmaxx::to_string(what), "unknown") == 0)
+            text.append(" ").append(std::to_string(static_cast<int>(what)));
+        visit(detail::object_text{text});
+        if (const char* meaning = detail::meaning_of(what); *meaning != '\0')
+            text.append(": ").append(meaning);
+        return text;
     }
 
 private:
@@ -354,6 +425,82 @@ template <detail::time_point TimePoint>
     detail::assign(ec,
                    detail::async_access::none(detail::async_access::get(from, event, detail::deadline::at(deadline))));
     return event;
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// A program that does not act on asynchronous events still wants to know: that a CQ overran, that a queue pair or the
+// device failed, is told nowhere else.
+
+namespace detail {
+
+/// What takes the lines of log_async_events.
+template <class Sink>
+concept line_sink = requires(Sink& sink, const std::string& line) {
+    sink(line);
+};
+
+inline void print_line(const std::string& line) noexcept {
+    std::fprintf(stderr, "rdmaxx: %s\n", line.c_str());
+}
+
+/// What a log gets its events by.
+struct events_of_now {
+    context& from;
+
+    [[nodiscard]] status get(async_event& out) const noexcept {
+        return async_access::none(async_access::try_get(from, out));
+    }
+};
+
+/// Logs what a source gives, until that is nothing, or fails. Each event is acked before its line is handed on: a destroy
+/// never waits for what the sink does.
+template <class Source, class Sink>
+[[nodiscard]] status log_events(const Source& source, Sink& sink, std::size_t& lines) {
+    for (lines = 0;; ++lines) {
+        std::string line;
+        {
+            async_event event;
+            if (const status result = source.get(event); result.failed() || !event)
+                return result;
+            line = event.to_string();
+        }
+        sink(line);
+    }
+}
+
+} // namespace detail
+
+/// Hands a line for each asynchronous event that is there now, async_event::to_string(), to `sink`, and gives the events
+/// back. Never blocks but for what the sink does: for event loops, when context_ops::async_fd() is readable. For a thread
+/// of its own there is a form with a stop token (verbs/stop.hpp).
+///
+///     while (::poll(fds, 2, 1000) >= 0) {
+///         if (fds[1].revents != 0) // device.async_fd()
+///             log_async_events(device);
+///
+/// For programs that get the device's events nowhere else: each event goes to one get.
+/// @param sink called with a const std::string&; it may destroy what the event was about, and take any lock
+/// @return how many
+/// @throws error as get_async_event, ENOMEM; and what the sink throws, whose event is given back
+template <detail::line_sink Sink>
+std::size_t log_async_events(context& from, Sink&& sink) {
+    std::size_t lines = 0;
+    detail::check(detail::log_events(detail::events_of_now{from}, sink, lines));
+    return lines;
+}
+template <detail::line_sink Sink>
+std::size_t log_async_events(context& from, Sink&& sink, std::error_code& ec) {
+    std::size_t lines = 0;
+    detail::assign(ec, detail::log_events(detail::events_of_now{from}, sink, lines));
+    return lines;
+}
+
+/// The same, on stderr: `rdmaxx: rxe0: cq_err of a CQ of 15 (0x...): it overran, ...`.
+inline std::size_t log_async_events(context& from) {
+    return log_async_events(from, detail::print_line);
+}
+inline std::size_t log_async_events(context& from, std::error_code& ec) {
+    return log_async_events(from, detail::print_line, ec);
 }
 
 } // namespace rdmaxx::inline v0

@@ -7,6 +7,8 @@
 #include <rdmaxx/verbs/async_event.hpp>
 #include <rdmaxx/verbs/comp_channel.hpp>
 
+#include <cstddef>
+
 #if RDMAXX_HAS_STOP_TOKEN
 
 namespace rdmaxx::inline v0 {
@@ -57,6 +59,45 @@ struct async_channel {
     async_event event;
     detail::assign(ec, detail::async_channel::stopped(from, event, token));
     return event;
+}
+
+namespace detail {
+
+/// What a log in a thread gets its events by.
+struct events_until_stop {
+    context& from;
+    const std::stop_token& token;
+
+    [[nodiscard]] status get(async_event& out) const noexcept { return async_channel::stopped(from, out, token); }
+};
+
+} // namespace detail
+
+/// Logs the events of a device until stop is requested, those that are there by then too: the body of a thread of the
+/// program's.
+///
+///     std::jthread log([&](const std::stop_token& stop) { log_async_events(device, stop); });
+///
+/// Otherwise as log_async_events(context, sink), and EMFILE.
+/// @return how many
+template <detail::line_sink Sink>
+std::size_t log_async_events(context& from, const std::stop_token& token, Sink&& sink) {
+    std::size_t lines = 0;
+    detail::check(detail::log_events(detail::events_until_stop{from, token}, sink, lines));
+    return lines;
+}
+template <detail::line_sink Sink>
+std::size_t log_async_events(context& from, const std::stop_token& token, Sink&& sink, std::error_code& ec) {
+    std::size_t lines = 0;
+    detail::assign(ec, detail::log_events(detail::events_until_stop{from, token}, sink, lines));
+    return lines;
+}
+/// The same, on stderr.
+inline std::size_t log_async_events(context& from, const std::stop_token& token) {
+    return log_async_events(from, token, detail::print_line);
+}
+inline std::size_t log_async_events(context& from, const std::stop_token& token, std::error_code& ec) {
+    return log_async_events(from, token, detail::print_line, ec);
 }
 
 } // namespace rdmaxx::inline v0

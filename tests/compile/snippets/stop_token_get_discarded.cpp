@@ -11,6 +11,7 @@ void control(rdmaxx::event_channel& channel, rdmaxx::comp_channel& completions, 
     rdmaxx::cm_event event = get_cm_event(channel, token);
     rdmaxx::cq_event completion = get_cq_event(completions, token);
     rdmaxx::async_event other = get_async_event(device, token);
+    log_async_events(device, token); // how many is not always wanted
 }
 #endif
 
