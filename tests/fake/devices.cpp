@@ -8,6 +8,8 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace fake::detail {
@@ -131,16 +133,23 @@ void default_devices(state& s) {
 
 namespace {
 
-int make_context(device_object& dev, ibv_context*& made) {
+// Copies of a descriptor are told from others by their file: every context's is one of its own.
+int new_cmd_fd() {
+    return memfd_create("fake cmd_fd", MFD_CLOEXEC);
+}
+bool same_file(int a, int b) {
+    struct stat of_a {};
+    struct stat of_b {};
+    return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
+// Takes the descriptor when it succeeds.
+int make_context(device_object& dev, int cmd_fd, ibv_context*& made) {
+    if (cmd_fd < 0)
+        return errno;
     const int async_fd = new_signal();
     if (async_fd < 0)
         return errno;
-    const int cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (cmd_fd < 0) {
-        const int error = errno;
-        close(async_fd);
-        return error;
-    }
     hold(dev);
     block b = take_block(sizeof(verbs_context));
     auto* extended = static_cast<verbs_context*>(b.memory);
@@ -461,7 +470,13 @@ ibv_context* ibv_open_device(ibv_device* device) {
         auto* dev = expect_device(call.name(), device);
         if (dev == nullptr)
             return EINVAL;
-        return dev->removed ? ENODEV : make_context(*dev, made);
+        if (dev->removed)
+            return ENODEV;
+        const int cmd_fd = new_cmd_fd();
+        const int error = make_context(*dev, cmd_fd, made);
+        if (error != 0 && cmd_fd >= 0)
+            close(cmd_fd);
+        return error;
     });
 }
 
@@ -484,16 +499,23 @@ int ibv_close_device(ibv_context* context) {
     });
 }
 
-// By the number of the descriptor, since the other "process" is this one; it stays open until the other is closed.
+// The other "process" is this one: the descriptor is a copy of another context's.
 ibv_context* ibv_import_device(int cmd_fd) {
-    return make_call<ibv_context>("ibv_import_device", nullptr, [&](c_call&, ibv_context*& made) {
+    return make_call<ibv_context>("ibv_import_device", nullptr, [&](c_call& call, ibv_context*& made) {
         section lock;
+        call.detail("fd " + std::to_string(cmd_fd));
         device_object* dev = nullptr;
+        bool taken = false;
         each<context_object>([&](context_object& o) {
-            if (o.c->cmd_fd == cmd_fd)
+            taken = taken || o.c->cmd_fd == cmd_fd;
+            if (same_file(o.c->cmd_fd, cmd_fd))
                 dev = o.dev;
         });
-        return dev == nullptr ? EBADF : make_context(*dev, made);
+        if (taken)
+            report(std::string(call.name()) + ": fd " + std::to_string(cmd_fd) + " is another context's");
+        if (dev == nullptr)
+            return fcntl(cmd_fd, F_GETFD) < 0 ? EINVAL : ENODEV;
+        return make_context(*dev, cmd_fd, made);
     });
 }
 

@@ -1035,6 +1035,7 @@ void unimport(const char* name, const char* what, void* handle) {
 ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
     return make_call<ibv_pd>("ibv_import_pd", context, [&](c_call& call, ibv_pd*& made) {
         section lock;
+        call.detail("handle " + std::to_string(handle));
         auto* owner = expect<context_object>(call.name(), "context", context);
         if (owner == nullptr || exported<pd_object>(*owner, handle) == nullptr)
             return ENOENT;
@@ -1050,6 +1051,7 @@ void ibv_unimport_pd(ibv_pd* pd) {
 ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
     return make_call<ibv_mr>("ibv_import_mr", pd, [&](c_call& call, ibv_mr*& made) {
         section lock;
+        call.detail("handle " + std::to_string(handle));
         auto* domain = expect<pd_object>(call.name(), "PD", pd);
         if (domain == nullptr)
             return EINVAL;
@@ -1071,6 +1073,7 @@ void ibv_unimport_mr(ibv_mr* mr) {
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
     return make_call<ibv_dm>("ibv_import_dm", context, [&](c_call& call, ibv_dm*& made) {
         section lock;
+        call.detail("handle " + std::to_string(handle));
         auto* owner = expect<context_object>(call.name(), "context", context);
         const auto* source = owner == nullptr ? nullptr : exported<dm_object>(*owner, handle);
         if (source == nullptr)

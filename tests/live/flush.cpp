@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 using namespace live;
+using rdmaxx::device_cap_flags;
 using rdmaxx::flush_placement;
 using rdmaxx::flush_selectivity;
 using rdmaxx::qp_attr;
@@ -184,7 +185,7 @@ TEST_CASE_METHOD(fixture, "RC: an atomic write brings its 8 bytes, or is loc_qp_
             std::vector<std::byte> memory(4096);
             couple<Ops> c(full_access, full_access, memory);
             const bool has = kernel_has_both();
-            CHECK(((c.device.query_device_ex().device_cap_flags_ex >> 40 & 1) == 1) == has);
+            CHECK(rdmaxx::has(c.device.query_device_ex().device_cap_flags(), device_cap_flags::atomic_write) == has);
             CHECK(write_word(c, 1024) == (has ? wc_status::success : wc_status::loc_qp_op_err));
             CHECK((std::memcmp(memory.data() + 1024, word.data(), word.size()) == 0) == has);
         } else {
@@ -227,7 +228,9 @@ TEST_CASE_METHOD(fixture, "RC: a log entry is written, flushed, and published by
             CHECK(refusal_of_memory(global, memory) == std::errc::invalid_argument);
         } else if constexpr (headers_have_flush) {
             couple<Ops> c(global, global, memory);
-            CHECK((c.device.query_device_ex().device_cap_flags_ex >> 38 & 3) == 3); // global, and persistent
+            const device_cap_flags flags = c.device.query_device_ex().device_cap_flags();
+            CHECK(rdmaxx::has(flags, device_cap_flags::flush_global));
+            CHECK(rdmaxx::has(flags, device_cap_flags::flush_persistent));
             check_log_entry(c, memory, flush_placement::global);
         }
         if constexpr (!headers_have_flush)

@@ -277,35 +277,3 @@ TEST_CASE_METHOD(fixture, "null regions, dma-bufs, device memory and imports are
     const int dmabuf = refusal([&] { static_cast<void>(rdmaxx::iova_mr::reg_dmabuf_mr(local.domain, 0, 4096, 0, 0)); });
     CHECK((dmabuf == EOPNOTSUPP || dmabuf == EINVAL || dmabuf == EBADF));
 }
-
-namespace {
-
-/// What a process says that got the device's descriptor: as descriptor 0.
-const role importer("importer", []() {
-    const int fd = ::dup(0);
-    try {
-        const rdmaxx::context device = rdmaxx::context::import_device(fd);
-        std::printf("%s ", device.device().name());
-    } catch (const rdmaxx::error& e) {
-        ::close(fd);
-        std::printf("%s ", e.what());
-    }
-    return 0;
-});
-
-} // namespace
-
-TEST_CASE_METHOD(fixture, "another process imports the device, or is told that its driver cannot", "[memory]") {
-    const host local;
-    const int standard_input = ::dup(0);
-    REQUIRE(::dup2(local.device.cmd_fd(), 0) == 0);
-    std::string said;
-    {
-        process other(importer);
-        said = other.rest();
-    }
-    ::dup2(standard_input, 0);
-    ::close(standard_input);
-    CHECK((said == variable("RIG_DEVICE") + " [exit status 0]" ||
-           said == "ibv_import_device: Operation not supported [exit status 0]"));
-}

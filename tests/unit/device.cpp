@@ -3,8 +3,19 @@
 
 #include <algorithm>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 using namespace rdmaxx;
 using namespace unit;
+
+namespace {
+
+bool is_open(int fd) {
+    return ::fcntl(fd, F_GETFD) != -1;
+}
+
+} // namespace
 
 TEST_CASE_METHOD(unit::test, "device_list: no device is an empty list, and no error", "[device]") {
     fake::devices({});
@@ -373,17 +384,35 @@ TEST_CASE_METHOD(unit::test, "fork: status and init", "[device]") {
 
 TEST_CASE_METHOD(unit::test, "context: one that is imported is another one, of the same device", "[device]") {
     const opened with;
+    const int copy = ::dup(with.device.cmd_fd());
     {
-        const context imported = context::import_device(with.device.cmd_fd());
+        context imported = context::import_device(copy);
+        CHECK(fake::log().back().detail == "fd " + std::to_string(copy));
         CHECK(imported.native_handle() != with.device.native_handle());
         CHECK(std::string(imported.device().name()) == "fake0");
+        CHECK(imported.cmd_fd() == copy);
+        CHECK(is_open(copy));
+        const pd made(imported); // as of any other context
+        imported.close();
+        CHECK(is_open(copy)); // until what was made is gone
     }
+    CHECK_FALSE(is_open(copy));
     CHECK(fake::calls("ibv_close_device") == 1);
+    CHECK(is_open(with.device.cmd_fd()));
+}
+
+TEST_CASE_METHOD(unit::test, "context: a descriptor stays the caller's where the import fails", "[device]") {
+    const opened with;
     const caught bad([] { static_cast<void>(context::import_device(-1)); });
-    CHECK(bad.code == EBADF);
+    CHECK(bad.code == EINVAL);
     CHECK(bad.call == "ibv_import_device");
+    const int copy = ::dup(with.device.cmd_fd());
     std::error_code ec;
     fake::fail("ibv_import_device", 1, EOPNOTSUPP);
-    CHECK_FALSE(context::import_device(with.device.cmd_fd(), ec));
+    CHECK_FALSE(context::import_device(copy, ec));
     CHECK(number(ec) == EOPNOTSUPP);
+    CHECK(is_open(copy));
+    CHECK(context::import_device(copy, ec)); // the same one, again
+    CHECK(!ec);
+    CHECK_FALSE(is_open(copy));
 }

@@ -7,8 +7,11 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <memory_resource>
 #include <vector>
+
+#include <unistd.h>
 
 using namespace rdmaxx;
 using namespace unit;
@@ -101,10 +104,14 @@ TEST_CASE_METHOD(unit::test, "iova_mr: one that is imported is given back, and n
     opened with;
     std::array<std::byte, 64> memory{};
     const mr region(with.pd, memory);
-    const context other = context::import_device(with.device.cmd_fd());
+    const context other = context::import_device(::dup(with.device.cmd_fd()));
     {
         pd domain = pd::import_pd(other, with.pd.handle());
+        CHECK(detail_of("ibv_import_pd") == "handle " + std::to_string(with.pd.native_handle()->handle));
+        CHECK(domain.native_handle() != with.pd.native_handle());
+        CHECK(domain.context() == other);
         const iova_mr imported = iova_mr::import_mr(domain, region.handle(), 0x1000);
+        CHECK(detail_of("ibv_import_mr") == "handle " + std::to_string(region.native_handle()->handle));
         CHECK(imported.length() == 64);
         CHECK(imported.remote() == remote_buffer{0x1000, region.rkey(), 64});
         domain.close(); // only let go: the region needs it
@@ -120,6 +127,33 @@ TEST_CASE_METHOD(unit::test, "iova_mr: one that is imported is given back, and n
     CHECK(number(ec) == EINVAL);
     CHECK_FALSE(iova_mr::import_mr(pd(), 1, 0, ec));
     CHECK(number(ec) == EINVAL);
+}
+
+TEST_CASE_METHOD(unit::test, "what is imported ends by its twin in either order, and what is made of it by its own",
+                 "[memory]") {
+    auto exporter = std::make_unique<opened>();
+    std::array<std::byte, 64> memory{};
+    auto region = std::make_unique<mr>(exporter->pd, memory);
+    const context other = context::import_device(::dup(exporter->device.cmd_fd()));
+    pd domain = pd::import_pd(other, exporter->pd.handle());
+    iova_mr imported = iova_mr::import_mr(domain, region->handle(), 0);
+    {
+        const cq queue(other, 4);
+        const qp made(domain, qp_init_attr(queue, 2));
+        const mr own(domain, memory);
+    }
+    CHECK(fake::calls("ibv_dereg_mr") == 1);
+    CHECK(fake::calls("ibv_destroy_qp") == 1);
+    region.reset();
+    exporter.reset(); // the peer ends first: what is here is still to be given back
+    CHECK(fake::calls("ibv_dereg_mr") == 2);
+    CHECK(fake::calls("ibv_dealloc_pd") == 1);
+    imported.close();
+    domain.close();
+    CHECK(fake::calls("ibv_unimport_mr") == 1);
+    CHECK(fake::calls("ibv_unimport_pd") == 1);
+    CHECK(fake::calls("ibv_dereg_mr") == 2);
+    CHECK(fake::calls("ibv_dealloc_pd") == 1);
 }
 
 TEST_CASE_METHOD(unit::test, "advise_mr: says what, and returns when it is done", "[memory]") {
@@ -173,9 +207,10 @@ TEST_CASE_METHOD(unit::test, "dm: copies in and out, and stays as long as its re
 TEST_CASE_METHOD(unit::test, "dm: one that is imported is given back", "[memory]") {
     const opened with;
     const dm memory(with.device, 256);
-    const context other = context::import_device(with.device.cmd_fd());
+    const context other = context::import_device(::dup(with.device.cmd_fd()));
     {
         const dm imported = dm::import_dm(other, memory.handle());
+        CHECK(detail_of("ibv_import_dm") == "handle " + std::to_string(memory.native_handle()->handle));
         CHECK(imported.context() == other);
     }
     CHECK(fake::calls("ibv_unimport_dm") == 1);

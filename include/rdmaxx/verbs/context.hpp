@@ -299,9 +299,11 @@ public:
 #if RDMAXX_HAS_LINUX_VERBS
     /// The context of another process, by a descriptor that came from there (context_ops::cmd_fd, over a Unix socket):
     /// its objects can be imported by their handles (pd::import_pd ...). It is closed by ibv_close_device, and takes the
-    /// descriptor with it.
-    /// @param cmd_fd becomes the context's when the call succeeds
-    /// @throws error EOPNOTSUPP for a driver without it (Soft-RoCE's), EBADF
+    /// descriptor with it. Until every copy of that is closed, the kernel keeps what the other process made, even when
+    /// that has died.
+    /// @param cmd_fd becomes the context's when the call succeeds: never another context's own, but a copy of it
+    /// @throws error EOPNOTSUPP for a driver without it (Soft-RoCE's), ENODEV for what is no device's, EINVAL for what is
+    ///         no descriptor
     /// C call: ibv_import_device(3).
     [[nodiscard]] static context import_device(int cmd_fd) {
         context result;

@@ -284,9 +284,9 @@ public:
     }
 
     /// Writes 8 bytes at the peer (aligned to 8) in one piece, so that no reader there sees a part of them. The bytes
-    /// are copied. It takes one of max_rd_atomic, as a read does. rdma-core 44, and a device that has it: bit 40 of
-    /// ibv_device_attr_ex::device_cap_flags_ex. Where only the driver has it (Soft-RoCE before Linux 6.2), the request
-    /// completes with loc_qp_op_err.
+    /// are copied. It takes one of max_rd_atomic, as a read does. rdma-core 44, and a device with
+    /// device_cap_flags::atomic_write. Where only the driver has it (Soft-RoCE before Linux 6.2), the request completes
+    /// with loc_qp_op_err.
     template <class Qp = ibv_qp_ex>
         requires(has_op(send_ops::atomic_write) && detail::has_wr_atomic_write<Qp>)
     void atomic_write(std::span<const std::byte, 8> data, const remote_buffer& to) const noexcept {
@@ -297,8 +297,7 @@ public:
     /// Completes when what earlier writes of this queue pair brought to a range (or memory region) of the peer is where
     /// `placement` says. The peer's region and queue pair have access::flush_global or flush_persistent, all that is
     /// asked for: otherwise it completes with rem_access_err or rem_inv_req_err. Of flush_selectivity::mr only the rkey
-    /// counts. rdma-core 45, and a device that has it: bits 38 (global) and 39 (persistent) of
-    /// ibv_device_attr_ex::device_cap_flags_ex.
+    /// counts. rdma-core 45, and a device with device_cap_flags::flush_global or flush_persistent.
     template <class Qp = ibv_qp_ex>
         requires(has_op(send_ops::flush) && detail::has_wr_flush<Qp>)
     void flush(const remote_buffer& what, flush_placement placement,
