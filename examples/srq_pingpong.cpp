@@ -71,7 +71,23 @@ options parse(int argc, char** argv) {
             usage(argv[0]);
         return value;
     };
-    for (int c = 0; (c = ::getopt(argc, argv, "p:d:i:s:m:r:n:l:g:q:eco")) != -1;)
+    constexpr option longer[] = {
+        {"port", required_argument, nullptr, 'p'},
+        {"ib-dev", required_argument, nullptr, 'd'},
+        {"ib-port", required_argument, nullptr, 'i'},
+        {"size", required_argument, nullptr, 's'},
+        {"mtu", required_argument, nullptr, 'm'},
+        {"num-qp", required_argument, nullptr, 'q'},
+        {"rx-depth", required_argument, nullptr, 'r'},
+        {"iters", required_argument, nullptr, 'n'},
+        {"sl", required_argument, nullptr, 'l'},
+        {"events", no_argument, nullptr, 'e'},
+        {"gid-idx", required_argument, nullptr, 'g'},
+        {"odp", no_argument, nullptr, 'o'},
+        {"chk", no_argument, nullptr, 'c'},
+        {},
+    };
+    for (int c = 0; (c = ::getopt_long(argc, argv, "p:d:i:s:m:r:n:l:g:q:eoc", longer, nullptr)) != -1;)
         switch (c) {
         case 'p': o.port = optarg; break;
         case 'd': o.device = optarg; break;
@@ -242,6 +258,11 @@ constexpr std::size_t page = 4096; // whose first byte is checked, and 0
 int main(int argc, char** argv) try {
     const options o = parse(argc, argv);
     const rdmaxx::context device = open_device(o);
+    using rdmaxx::odp_transport_caps;
+    constexpr odp_transport_caps needed =
+        odp_transport_caps::send | odp_transport_caps::recv | odp_transport_caps::srq_recv;
+    if (o.on_demand && (device.query_device_ex().rc_odp() & needed) != needed)
+        throw std::runtime_error("the device has no on-demand paging for sends and shared receives");
     const rdmaxx::port_attr port = device.query_port(o.ib_port);
     const rdmaxx::pd pd(device);
 

@@ -65,7 +65,20 @@ options parse(int argc, char** argv) {
             usage(argv[0]);
         return value;
     };
-    for (int c = 0; (c = ::getopt(argc, argv, "p:d:i:s:r:n:l:g:ec")) != -1;)
+    constexpr option longer[] = {
+        {"port", required_argument, nullptr, 'p'},
+        {"ib-dev", required_argument, nullptr, 'd'},
+        {"ib-port", required_argument, nullptr, 'i'},
+        {"size", required_argument, nullptr, 's'},
+        {"rx-depth", required_argument, nullptr, 'r'},
+        {"iters", required_argument, nullptr, 'n'},
+        {"sl", required_argument, nullptr, 'l'},
+        {"events", no_argument, nullptr, 'e'},
+        {"gid-idx", required_argument, nullptr, 'g'},
+        {"chk", no_argument, nullptr, 'c'},
+        {},
+    };
+    for (int c = 0; (c = ::getopt_long(argc, argv, "p:d:i:s:r:n:l:g:ec", longer, nullptr)) != -1;)
         switch (c) {
         case 'p': o.port = optarg; break;
         case 'd': o.device = optarg; break;

@@ -86,7 +86,7 @@ play() { # SERVER CLIENT OPTIONS...: commands, with their own options behind a s
 }
 iters() {
     while (($# > 1)); do
-        [[ $1 != -n ]] || { echo "$2"; return; }
+        [[ $1 != -n && $1 != --iters ]] || { echo "$2"; return; }
         shift
     done
     echo 1000
@@ -96,11 +96,21 @@ iters() {
 refused() { # CALL COMMAND...
     local status=0
     timeout 60 "${@:2}" >"$out/refused" 2>&1 || status=$?
-    if ((status != 1)) || ! grep -q "$1" "$out/refused"; then
+    if ((status != 1)) || ! grep -qe "$1" "$out/refused"; then
         printf 'status %s\n' "$status"
         cat "$out/refused"
         return 1
     fi
+}
+
+# The device, or its driver, cannot: neither program begins.
+both_refuse() { # KIND WHAT-OURS-SAYS WHAT-STOCK-SAYS OPTIONS...
+    refused "$2" "${ours[$1]}" -d "$device" "${@:4}" && refused "$3" "ibv_${1}_pingpong" -d "$device" -g "$gid" "${@:4}"
+}
+
+play_long() {
+    play "${ours[uc]} --gid-idx $gid --mtu 512 --events" "ibv_uc_pingpong --gid-idx $gid --mtu 512" --iters 200 &&
+        play "ibv_ud_pingpong --gid-idx $gid" "${ours[ud]} --rx-depth 64 --ib-port 1" --iters 200 --size 1000
 }
 
 # A row with its latencies for each operation and way to post, and a picture that is XML.
@@ -137,15 +147,37 @@ check "rc: the newer way to post, against stock" play "${ours[rc]} -N" "ibv_rc_p
 check "rc: the newer way to post, on both sides" play "ibv_rc_pingpong -N -g $gid" "${ours[rc]} -N -e" -n 200 -c
 check "rc: large messages, small packets" play "${ours[rc]} -m 256" "ibv_rc_pingpong -m 256 -g $gid" -n 50 -s 100000 -c
 check "srq: 3 queue pairs" play "${ours[srq]} -q 3" "ibv_srq_pingpong -q 3 -g $gid" -n 200
-check "rc: no device memory here" refused ibv_alloc_dm "${ours[rc]}" -d "$device" -j
+check "rc: the newer way to post, ours asks stock" play "ibv_rc_pingpong -N -g $gid" "${ours[rc]} -N" -n 200 -c
+check "rc: long options" play \
+    "${ours[rc]} --gid-idx $gid --mtu 512 --rx-depth 64 --ib-port 1 --sl 0 --events --chk --new_send" \
+    "ibv_rc_pingpong --gid-idx $gid --mtu 512 --chk" --iters 200 --size 3000
+check "uc, ud: long options" play_long
+check "srq: long options" play "${ours[srq]} --num-qp 2 --rx-depth 64" "ibv_srq_pingpong --num-qp 2 -g $gid" --iters 200
+
+# What this device has not, neither program has here, and both say so.
+check "rc: no device memory" both_refuse rc ibv_alloc_dm 'dm allocation' -j
+check "rc: no time stamps of the device" both_refuse rc 'no time stamps' 'completion timestamp' -t
+check "rc: no time stamps with events either" both_refuse rc 'no time stamps' 'completion timestamp' -t -e
+check "rc: no paging of all memory" both_refuse rc 'on-demand paging' 'ODP' -O
+check "rc: nor prefetched" both_refuse rc 'on-demand paging' 'ODP' --iodp --prefetch
+check "rc: prefetching is for on-demand paging" both_refuse rc '-P is for' 'prefetch is valid only' -P
+check "rc: device memory is not paged" both_refuse rc 'one at a time' "can't be on demand" -j -o
+if [[ $(ibv_rc_pingpong -h 2>&1) == *allow-cc-unprotected* ]]; then
+    check "rc: no parent domains for unprotected memory" both_refuse rc ibv_alloc_parent_domain 'parent domain' -U
+else
+    check "rc: unprotected memory came with rdma-core 64" both_refuse rc 'rdma-core 64' 'invalid option' -U
+fi
 if ibv_devinfo -v -d "$device" | grep -q 'ODP'; then
     for kind in rc srq; do
         check "$kind: on-demand paging" play "${ours[$kind]} -o" "${ours[$kind]} -o" -n 200
+        check "$kind: on-demand paging, server ours" play "${ours[$kind]} -o" "ibv_${kind}_pingpong -o -g $gid" -n 200 -c
+        check "$kind: on-demand paging, client ours" play "ibv_${kind}_pingpong -o -g $gid" "${ours[$kind]} -o" -n 200 -c
     done
+    check "rc: on-demand paging, prefetched" play "${ours[rc]} -o -P" "ibv_rc_pingpong -o -P -g $gid" -n 200 -c
 else
-    for kind in rc srq; do
-        check "$kind: no on-demand paging here" refused ibv_reg_mr "${ours[$kind]}" -d "$device" -o
-    done
+    check "rc: no on-demand paging" both_refuse rc 'no on-demand paging' 'ODP capable' -o
+    check "rc: no on-demand paging to prefetch" both_refuse rc 'no on-demand paging' 'ODP capable' -o -P
+    check "srq: no on-demand paging" both_refuse srq 'no on-demand paging' 'ODP capable' -o
 fi
 check "perf: a table of four operations by two ways, and a picture" measures
 check "perf: wrong options" refused 'server' "$perf" -e nothing

@@ -1,4 +1,4 @@
-// Atomic writes and flushes. Soft-RoCE has both from Linux 6.2 on; where they are missing, each test states what is said.
+// Atomic writes and flushes. Soft-RoCE has both from Linux 6.2 on; where they are missing, each test says what is said.
 #include "live.hpp"
 
 #include <array>
