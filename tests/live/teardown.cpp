@@ -508,3 +508,21 @@ TEST_CASE_METHOD(fixture, "parents that are closed before their children detach,
     mr.close();
     CHECK(resources() != before);
 }
+
+TEST_CASE_METHOD(fixture, "a PD with a child that was made from a ref is EBUSY until that has ended", "[teardown]") {
+    host local;
+    std::vector<std::byte> memory(4096);
+    rdmaxx::mr mr(rdmaxx::pd_ref(local.domain), memory);
+    std::string causes;
+    try {
+        local.domain.close();
+    } catch (const rdmaxx::error& e) {
+        CHECK(e.code() == std::errc::device_or_resource_busy);
+        CHECK(std::string(e.call()) == "ibv_dealloc_pd");
+        causes = rdmaxx::diagnose(e);
+    }
+    CHECK(causes.find("still uses it") != std::string::npos);
+    REQUIRE(local.domain);
+    mr.close();
+    local.domain.close();
+}
