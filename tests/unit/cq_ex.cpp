@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include <arpa/inet.h>
 
@@ -420,4 +421,44 @@ TEST_CASE_METHOD(unit::test, "completion: a failed one has a wr_id, a status, a 
         CHECK_FALSE(c.flow_tag());
         CHECK_FALSE(c.tm_info());
     }
+}
+
+TEST_CASE_METHOD(unit::test, "completion: a snapshot is the wc that a plain poll would have given", "[cq_ex]") {
+    device_only d;
+    const cq_ex<wc_fields::standard> queue(d.device, 16);
+    fake::push_completion(queue.native_handle(), receive());
+    ibv_wc invalidating = receive(IBV_WC_SUCCESS, IBV_WC_WITH_INV);
+    invalidating.invalidated_rkey = 0xabc;
+    fake::push_completion(queue.native_handle(), invalidating);
+    ibv_wc sent = receive();
+    sent.opcode = IBV_WC_SEND;
+    fake::push_completion(queue.native_handle(), sent);
+    fake::push_completion(queue.native_handle(), receive(IBV_WC_WR_FLUSH_ERR));
+    std::vector<wc> kept;
+    for (const auto c : queue.poll())
+        kept.push_back(c.snapshot());
+    REQUIRE(kept.size() == 4);
+    for (const wc& each : kept) {
+        CHECK(each.wr_id() == 42);
+        CHECK(each.qp_num() == 17);
+        CHECK(each.vendor_err() == 7);
+    }
+    CHECK(kept[0].is_recv());
+    CHECK(kept[0].byte_len() == 100U);
+    CHECK(kept[0].imm_data() == 0x12345678U);
+    CHECK(kept[0].src_qp() == 99U);
+    CHECK(kept[0].flags() == (wc_flags::grh | wc_flags::with_imm));
+    CHECK(kept[0].raw().slid == 3);
+    CHECK(kept[0].raw().sl == 4);
+    CHECK(kept[0].raw().dlid_path_bits == 5);
+    CHECK(kept[1].invalidated_rkey() == rkey{0xabc});
+    CHECK_FALSE(kept[1].imm_data());
+    CHECK(kept[2].opcode() == wc_opcode::send);
+    CHECK_FALSE(kept[2].byte_len());
+    CHECK(kept[3].status() == wc_status::wr_flush_err);
+    CHECK_FALSE(kept[3].opcode());
+    CHECK(kept[3].raw().byte_len == 0);
+
+    std::array<std::byte, 128> buffer{};
+    CHECK(datagram(kept[0], buffer).payload().size() == 60);
 }

@@ -161,6 +161,33 @@ public:
     }
 #endif
 
+    /// A copy that may be kept, and given to what takes a wc, such as datagram: of a CQ that was asked for
+    /// wc_fields::standard.
+    [[nodiscard]] wc snapshot() const noexcept requires((Fields & wc_fields::standard) == wc_fields::standard) {
+        wc copy;
+        ibv_wc& raw = copy.raw();
+        raw.wr_id = wr_id();
+        raw.status = at_->status;
+        raw.vendor_err = vendor_err();
+        raw.qp_num = qp_num();
+        if (!ok())
+            return copy;
+        raw.opcode = ::ibv_wc_read_opcode(at_);
+        raw.wc_flags = static_cast<decltype(raw.wc_flags)>(detail::bits(flags()));
+        raw.byte_len = byte_len().value_or(0);
+        raw.src_qp = src_qp().value_or(0);
+        raw.slid = static_cast<std::uint16_t>(slid().value_or(0));
+        raw.sl = sl().value_or(0);
+        raw.dlid_path_bits = dlid_path_bits().value_or(0);
+        if (const auto imm = imm_data())
+            raw.imm_data = htonl(*imm);
+#if RDMAXX_HAS_LINUX_VERBS
+        if (const auto key = invalidated_rkey())
+            raw.invalidated_rkey = value(*key);
+#endif
+        return copy;
+    }
+
 private:
     template <class Read>
     [[nodiscard]] auto of_recv(Read read) const noexcept -> std::optional<decltype(read())> {

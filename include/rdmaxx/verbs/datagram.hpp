@@ -30,7 +30,7 @@ public:
     /// The size of a buffer for payloads of up to `payload` bytes.
     [[nodiscard]] static constexpr std::size_t room_for(std::size_t payload) noexcept { return grh_size + payload; }
 
-    /// @param completion of the receive
+    /// @param completion of the receive; of a cq_ex its snapshot()
     /// @param buffer where it was posted to
     /// @throws error EINVAL if the completion is not of a receive that succeeded, or of one that does not fit
     datagram(const wc& completion, std::span<const std::byte> buffer RDMAXX_LIFETIMEBOUND) {
