@@ -212,6 +212,7 @@ TEST_CASE_METHOD(unit::test, "mr: rereg_mr says what became of the region", "[mr
     const caught advised = tried(mr_change().translation(memory));
     CHECK(advised.code == ENOMEM);
     CHECK(contains(advised.cause, "the region is as before"));
+    CHECK(contains(advised.what, "ibv_rereg_mr 64 bytes, RLIMIT_MEMLOCK "));
     std::error_code ec;
     region.rereg_mr(mr_change(), ec);
     CHECK(!ec);

@@ -128,6 +128,8 @@ TEST_CASE_METHOD(unit::test, "send_wr: segmentation, checksums, and the queue of
     CHECK(cut.ibv_send_wr::tso.hdr_sz == 14);
     CHECK(cut.ibv_send_wr::tso.mss == 1000);
     CHECK(cut.num_sge == 1);
+    const std::vector<std::byte> much(0x10010); // 16 would be left of it
+    CHECK(send_wr::tso(std::span(&piece, 1), much, 1000).ibv_send_wr::tso.hdr_sz == 0xffff);
     CHECK(send_wr::send(piece).ip_csum().send_flags == IBV_SEND_IP_CSUM);
     CHECK(send_wr::send(piece).to_srq(17).qp_type.xrc.remote_srqn == 17);
     CHECK(std::string(to_string(wr_opcode::atomic_write)) == "atomic_write");

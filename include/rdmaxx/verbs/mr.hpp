@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace rdmaxx::inline v0 {
 
@@ -125,16 +126,47 @@ private:
     }
 };
 
+namespace detail {
+
+/// Names the mistake in the compiler's message; never called.
+inline void an_sge_is_at_most_4_gib_less_1() {}
+
+} // namespace detail
+
+/// As much as an SGE can say: an unsigned number of 32 bits, or a constant that fits. Another one (a std::size_t, of which
+/// C would keep the low 32 bits) does not compile: mr::sge takes and checks those.
+class sge_length {
+    template <class Number>
+    static constexpr bool fits = std::is_unsigned_v<Number> && sizeof(Number) <= sizeof(std::uint32_t);
+
+public:
+    template <class Number>
+        requires fits<Number>
+    constexpr sge_length(Number bytes) noexcept : bytes_(bytes) {} // NOLINT(*-explicit-*): a parameter type
+    template <class Number>
+        requires(std::is_integral_v<Number> && !fits<Number>)
+    consteval sge_length(Number bytes) // NOLINT(*-explicit-*): a parameter type
+        : bytes_(static_cast<std::uint32_t>(bytes)) {
+        if (!std::in_range<std::uint32_t>(bytes))
+            detail::an_sge_is_at_most_4_gib_less_1();
+    }
+    /// The number.
+    [[nodiscard]] constexpr std::uint32_t bytes() const noexcept { return bytes_; }
+
+private:
+    std::uint32_t bytes_;
+};
+
 /// One piece of local registered memory (struct ibv_sge, with its layout). Made by mr::sge, or unchecked().
 struct sge : ibv_sge {
     sge() noexcept : ibv_sge{} {}
 
     /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed completion
     /// (loc_prot_err).
-    [[nodiscard]] static sge unchecked(const void* at, std::uint32_t length, rdmaxx::lkey key) noexcept {
+    [[nodiscard]] static sge unchecked(const void* at, sge_length length, rdmaxx::lkey key) noexcept {
         sge result;
         result.addr = reinterpret_cast<std::uintptr_t>(at);
-        result.length = length;
+        result.length = length.bytes();
         result.lkey = value(key);
         return result;
     }
@@ -402,7 +434,13 @@ public:
     ///
     /// @throws error EINVAL, EOPNOTSUPP on devices without it. error::cause() says whether the region is as before, is
     ///         changed, or can only be closed.
-    void rereg_mr(const mr_change& change) { detail::check(do_rereg(change)); }
+    void rereg_mr(const mr_change& change) {
+        const detail::status result = do_rereg(change);
+        if ((change.flags_ & IBV_REREG_MR_CHANGE_TRANSLATION) != 0)
+            checked(result, change.memory_.size());
+        else
+            detail::check(result);
+    }
     void rereg_mr(const mr_change& change, std::error_code& ec) noexcept { detail::assign(ec, do_rereg(change)); }
 
 private:

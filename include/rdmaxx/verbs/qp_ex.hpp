@@ -240,7 +240,7 @@ public:
     void tso(const Data& data, std::span<const std::byte> header, std::uint16_t mss) const noexcept
         requires(has_op(send_ops::tso)) {
         begin();
-        ::ibv_wr_send_tso(qp_, const_cast<std::byte*>(header.data()), static_cast<std::uint16_t>(header.size()), mss);
+        ::ibv_wr_send_tso(qp_, const_cast<std::byte*>(header.data()), detail::tso_header_size(header), mss);
         end(data);
     }
     template <detail::message_data Data>

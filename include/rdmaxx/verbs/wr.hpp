@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -66,6 +67,16 @@ public:
 private:
     std::size_t index_;
 };
+
+namespace detail {
+
+/// Not cut to what is left of a length that 16 bits cannot say, but more than any device takes: EINVAL.
+[[nodiscard]] inline std::uint16_t tso_header_size(std::span<const std::byte> header) noexcept {
+    constexpr std::size_t most = std::numeric_limits<std::uint16_t>::max();
+    return static_cast<std::uint16_t>(header.size() < most ? header.size() : most);
+}
+
+} // namespace detail
 
 /// A request for a send queue: one factory for each operation, so that a field which the operation lacks cannot be set.
 /// It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and no longer. The memory
@@ -168,7 +179,7 @@ struct send_wr : ibv_send_wr {
                                      std::uint16_t mss) noexcept {
         send_wr request(IBV_WR_TSO, sges);
         request.ibv_send_wr::tso.hdr = const_cast<std::byte*>(header.data()); // C does not write there
-        request.ibv_send_wr::tso.hdr_sz = static_cast<std::uint16_t>(header.size());
+        request.ibv_send_wr::tso.hdr_sz = detail::tso_header_size(header);
         request.ibv_send_wr::tso.mss = mss;
         return request;
     }
