@@ -7,11 +7,15 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 
 import roots
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
+
+sys.path.append(str(SOURCE / "tests/api"))
+import enumerators  # pylint: disable=wrong-import-position
 
 STANDARDS = {20: "c++20", 23: "c++2b", 26: "c++2c"}  # as the oldest compilers spell them
 
@@ -226,6 +230,13 @@ class Check:
             for optimize in (1, 2, 3) if compiler.family == "gcc" else (2,):
                 self.add(compiler, HERE / "users.cpp", arguments=arguments, optimize=optimize)
 
+    def add_enumerators(self, compiler, arguments=()):
+        """The values of C's enumerators, as these headers have them."""
+        text, faults, _ = enumerators.program(self.headers.path / "usr/include")
+        if faults:
+            raise Failed("\n".join(faults))
+        self.add(compiler, self.units.write("enumerators.cpp", text), arguments=arguments)
+
     def add_examples(self, compilers, arguments=()):
         for compiler in compilers:
             for unit in [*self.units.adapters, *sorted((SOURCE / "examples").glob("*.cpp"))]:
@@ -252,6 +263,7 @@ def suite(name, folder, whole=False):
         check = Check(folder, headers)
         check.add_headers(compilers, features=FEATURES[name], alone=alone)
         check.add_uses(compilers)
+        check.add_enumerators(compilers[0])
         check.add_examples(compilers[:2])
         for compiler in compilers[:2]:
             check.add_header_unit(compiler)
@@ -261,6 +273,7 @@ def suite(name, folder, whole=False):
     arguments = include_of(headers)
     check = Check(folder, headers)
     check.add_headers(compilers, arguments, FEATURES[name], alone)
+    check.add_enumerators(compilers[0], arguments)
     if name == "bookworm":
         check.add_uses(compilers, arguments)
         check.add_examples(tool_compilers(compilers[0].root, "g++ 11", "clang 14"), arguments)
