@@ -51,9 +51,8 @@ public:
     end(rdmaxx::cm_id& id, rdmaxx::pd_ref domain)
         : memory_(memory_size), cq_(id.verbs(), static_cast<int>(4 * depth)), mr_(domain, memory_, all) {
         // Both ways of posting on one queue pair.
-        extended_ = rdmaxx::qp_ex_ref<ops>(id.create_qp_ex(
-            domain,
-            rdmaxx::qp_init_attr_ex(rdmaxx::qp_init_attr(cq_, depth)).send_ops_flags(static_cast<std::uint64_t>(ops))));
+        extended_ = rdmaxx::qp_ex_ref<ops>(
+            id.create_qp_ex(domain, rdmaxx::qp_init_attr_ex(rdmaxx::qp_init_attr(cq_, depth)).send_ops_flags(ops)));
         qp_ = extended_;
         receive();
     }

@@ -77,13 +77,35 @@ int read_counters(ibv_counters* counters, std::uint64_t* values, std::uint32_t c
 
 // ---------------------------------------------------------------- actions
 
+// What it is told, with what it points to.
+std::string describe(const ibv_flow_action_esp_attr& attr) {
+    std::string text = "esn " + std::to_string(attr.esn) + ", mask " + std::to_string(attr.comp_mask);
+    if (attr.esp_attr != nullptr)
+        text += ", spi " + std::to_string(attr.esp_attr->spi) + ", seq " + std::to_string(attr.esp_attr->seq) +
+                ", pad " + std::to_string(attr.esp_attr->tfc_pad) + ", flags " + std::to_string(attr.esp_attr->flags) +
+                ", limit " + std::to_string(attr.esp_attr->hard_limit_pkts);
+    if (attr.keymat_ptr != nullptr && attr.keymat_len == sizeof(ibv_flow_action_esp_keymat_aes_gcm)) {
+        const auto& key = *static_cast<const ibv_flow_action_esp_keymat_aes_gcm*>(attr.keymat_ptr);
+        const auto* bytes = reinterpret_cast<const unsigned char*>(key.aes_key);
+        text += ", protocol " + std::to_string(attr.keymat_proto) + ", key of " + std::to_string(key.key_len) +
+                " bytes to " + std::to_string(bytes[key.key_len - 1]) + ", salt " + std::to_string(key.salt) + ", iv " +
+                std::to_string(key.iv) + ", icv " + std::to_string(key.icv_len);
+    }
+    if (attr.replay_ptr != nullptr && attr.replay_len == sizeof(ibv_flow_action_esp_replay_bmp))
+        text += ", replay " + std::to_string(attr.replay_proto) + " of " +
+                std::to_string(static_cast<const ibv_flow_action_esp_replay_bmp*>(attr.replay_ptr)->size);
+    if (attr.esp_encap != nullptr)
+        text += ", in " + std::to_string(attr.esp_encap->type);
+    return text;
+}
+
 ibv_flow_action* create_action(ibv_context* context, ibv_flow_action_esp_attr* attr) {
     return make_call<ibv_flow_action>("ibv_create_flow_action_esp", context, [&](c_call& call, ibv_flow_action*& made) {
         section lock;
         auto* owner = expect<context_object>(call.name(), "context", context);
         if (owner == nullptr)
             return EINVAL;
-        call.detail("esn " + std::to_string(attr->esn));
+        call.detail(describe(*attr));
         block b;
         made = new_struct<ibv_flow_action>(b);
         made->context = context;
@@ -95,7 +117,7 @@ ibv_flow_action* create_action(ibv_context* context, ibv_flow_action_esp_attr* a
 int modify_action(ibv_flow_action* action, ibv_flow_action_esp_attr* attr) {
     return int_call("ibv_modify_flow_action_esp", action, returns::error_number, [&](c_call& call) {
         section lock;
-        call.detail("esn " + std::to_string(attr->esn));
+        call.detail(describe(*attr));
         return expect<flow_action_object>(call.name(), "flow action", action) == nullptr ? EINVAL : 0;
     });
 }
@@ -199,6 +221,7 @@ int post_srq_ops(ibv_srq* srq, ibv_ops_wr* first, ibv_ops_wr** bad) {
             what += (what.empty() ? "" : "; ") + std::to_string(at->wr_id) + " flags " + std::to_string(at->flags);
             switch (load_enum(at->opcode)) {
             case IBV_WR_TAG_ADD:
+                at->tm.handle = next_handle();
                 what += " add " + std::to_string(at->tm.add.tag) + "/" + std::to_string(at->tm.add.mask) + " for " +
                         std::to_string(at->tm.add.recv_wr_id) + ", " + std::to_string(at->tm.add.num_sge) + " SGEs";
                 break;

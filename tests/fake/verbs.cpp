@@ -398,6 +398,7 @@ struct qp_request {
     ibv_cq* send_cq = nullptr;
     ibv_cq* recv_cq = nullptr;
     ibv_srq* srq = nullptr;
+    ibv_rwq_ind_table* table = nullptr;
     ibv_qp_cap cap = {};
     ibv_qp_type type = IBV_QPT_RC;
     bool signal_all = false;
@@ -456,12 +457,20 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
         !optional_parent(call.name(), "CQ", request.recv_cq, request.context, parents, recv_cq) ||
         !optional_parent(call.name(), "SRQ", request.srq, request.context, parents, srq))
         return EINVAL;
-    const bool target = request.type == IBV_QPT_XRC_RECV;
+    if (request.table != nullptr) {
+        auto* table = expect<ind_table_object>(call.name(), "indirection table", request.table);
+        if (table == nullptr || request.table->context != request.context)
+            return EINVAL;
+        parents.push_back(table);
+    }
+    const bool target = request.type == IBV_QPT_XRC_RECV || request.table != nullptr;
     if (!target && (send_cq == nullptr || (recv_cq == nullptr && request.type != IBV_QPT_XRC_SEND)))
         return EINVAL;
     if (!within_limits(request.cap))
         return EINVAL;
     request.cap = granted(request.cap);
+    if (request.table != nullptr)
+        request.cap.max_recv_wr = request.cap.max_recv_sge = 0;
     block b;
     auto* extended = new_struct<ibv_qp_ex>(b); // the same address, as in libibverbs
     made = &extended->qp_base;
@@ -528,6 +537,14 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
         note(IBV_QP_INIT_ATTR_CREATE_FLAGS, "source_qpn", attr->source_qpn);
         note(IBV_QP_INIT_ATTR_MAX_TSO_HEADER, "max_tso_header", attr->max_tso_header);
         note(IBV_QP_INIT_ATTR_RX_HASH, "rx_hash", attr->rx_hash_conf.rx_hash_fields_mask);
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0)
+            request.table = attr->rwq_ind_tbl;
+        note(IBV_QP_INIT_ATTR_RX_HASH, "function", attr->rx_hash_conf.rx_hash_function);
+        note(IBV_QP_INIT_ATTR_RX_HASH, "key of", attr->rx_hash_conf.rx_hash_key_len);
+        // As the kernel: the queues of the table are in the place of its own.
+        if (request.table != nullptr &&
+            (attr->cap.max_recv_wr != 0 || attr->cap.max_recv_sge != 0 || attr->srq != nullptr))
+            return EINVAL;
         if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0)
             request.send_ops = attr->send_ops_flags;
         const int error = add_qp(call, request, made);
@@ -842,6 +859,8 @@ int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
             if (expect<wq_object>(call.name(), "WQ", wq) == nullptr)
                 return EINVAL;
         }
+        if ((attr->attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr->curr_wq_state != wq->state)
+            return EINVAL;
         if ((attr->attr_mask & IBV_WQ_ATTR_STATE) != 0)
             wq->state = attr->wq_state;
         if ((attr->attr_mask & IBV_WQ_ATTR_FLAGS) != 0)

@@ -86,6 +86,10 @@ TEST_CASE_METHOD(unit::test, "srq: with tag matching, and operations on its tagg
     ops_wr del = ops_wr::tag_del(17).wr_id(2).unexpected_cnt(6);
     add.next = &del;
     queue.post_srq_ops(add);
+    CHECK(add.handle() != 0); // the fake's
+    queue.post_srq_ops(ops_wr::tag_del(add.handle()));
+    CHECK(detail_of("ibv_post_srq_ops") == "0 flags 0 del " + std::to_string(add.handle()));
+    queue.post_srq_ops(add);
     CHECK(detail_of("ibv_post_srq_ops") == "1 flags 1 add 5/255 for 3, 1 SGEs; 2 flags 2 del 17 seen 6");
     queue.post_srq_ops(ops_wr::tag_sync(9));
     CHECK(detail_of("ibv_post_srq_ops") == "0 flags 2 sync seen 9");
@@ -185,8 +189,12 @@ TEST_CASE_METHOD(unit::test, "wq: takes receives, and keeps its PD and CQ", "[ob
     CHECK(queue.cq() == with.cq);
     CHECK(queue.pd() == with.pd);
     CHECK(queue.wq_num() == queue.native_handle()->wq_num);
-    queue.modify(wq_state::rdy);
+    queue.modify(wq_state::rdy, wq_state::reset);
     CHECK(queue.state() == wq_state::rdy);
+    CHECK(caught([&] { queue.modify(wq_state::err, wq_state::reset); }).code == EINVAL); // it is not
+    CHECK(queue.state() == wq_state::rdy);
+    queue.modify(wq_state::rdy);
+    CHECK(queue.wq_context() == nullptr);
     queue.modify_flags(wq_flags::none, wq_flags::cvlan_stripping);
     CHECK(detail_of("ibv_modify_wq") == "flags 0 of 1");
     queue.post_recv(region, 5);
@@ -327,13 +335,7 @@ TEST_CASE_METHOD(unit::test, "flow: ends before its queue pair, and keeps its co
     const opened with;
     qp queue(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
     counters counted(with.device);
-    ibv_flow_action_esp_attr esp{};
-    esp.esn = 4;
-    flow_action action(with.device, esp);
-    CHECK(detail_of("ibv_create_flow_action_esp") == "esn 4");
-    esp.esn = 5;
-    action.modify(esp);
-    CHECK(detail_of("ibv_modify_flow_action_esp") == "esn 5");
+    flow_action action(with.device, flow_action_esp_attr(flow_action_esp_flags::none));
     flow rule(queue, flow_attr(1).add(flow_eth()).count(counted).action(action));
     CHECK(detail_of("ibv_create_flow") == "port 1, priority 0, flags 0, 20, 1003, 1002");
     counted.close();
@@ -345,6 +347,64 @@ TEST_CASE_METHOD(unit::test, "flow: ends before its queue pair, and keeps its co
     CHECK(fake::in_order({"ibv_destroy_flow", "ibv_destroy_counters"}));
     CHECK(fake::calls("ibv_destroy_flow_action") == 1);
     queue.close();
+}
+
+TEST_CASE_METHOD(unit::test, "flow_action: ESP with its key, its window and its limits", "[objects]") {
+    const opened with;
+    std::array<std::byte, 32> key{};
+    key[15] = std::byte{15};
+    key[31] = std::byte{31};
+    using enum flow_action_esp_flags;
+    const flow_action action(with.device, flow_action_esp_attr(encrypt | transport | full_offload)
+                                              .spi(17)
+                                              .seq(2)
+                                              .tfc_pad(64)
+                                              .hard_limit_pkts(1ULL << 40)
+                                              .aes_gcm(key, 3, 5)
+                                              .replay_bmp(256)
+                                              .esn(4));
+    CHECK(detail_of("ibv_create_flow_action_esp") == "esn 4, mask 1, spi 17, seq 2, pad 64, flags 7, limit "
+                                                     "1099511627776, protocol 0, key of 32 bytes to 31, salt 3, "
+                                                     "iv 5, icv 16, replay 1 of 256");
+    action.modify(flow_action_esp_attr(esn_new_window).esn(5));
+    CHECK(detail_of("ibv_modify_flow_action_esp") == "esn 5, mask 1, spi 0, seq 0, pad 0, flags 8, limit 0");
+    const flow_action_ref ref = action;
+    std::error_code ec = std::make_error_code(std::errc::io_error);
+    ibv_flow_ipv4_filter outside{};
+    ibv_flow_action_esp_encap tunnel{};
+    tunnel.val_ptr = &outside;
+    tunnel.len = sizeof outside;
+    tunnel.type = IBV_FLOW_SPEC_IPV4;
+    const auto short_key = std::span(key).first(16);
+    ref.modify(flow_action_esp_attr(flow_action_esp_flags::none).aes_gcm(short_key, 0, 0, 12).encap(tunnel), ec);
+    CHECK(!ec);
+    CHECK(detail_of("ibv_modify_flow_action_esp") == "esn 0, mask 0, spi 0, seq 0, pad 0, flags 0, limit 0, protocol "
+                                                     "0, key of 16 bytes to 15, salt 0, iv 0, icv 12, "
+                                                     "in 48");
+    ibv_flow_action_esp_attr raw{}; // C's own
+    raw.esn = 9;
+    ref.modify(raw);
+    CHECK(detail_of("ibv_modify_flow_action_esp") == "esn 9, mask 0");
+    const auto odd = flow_action_esp_attr(flow_action_esp_flags::none).aes_gcm(std::span(key).first(17), 0, 0);
+    const caught refused([&] { const flow_action none(with.device, odd); });
+    CHECK(refused.code == EINVAL);
+    CHECK(contains(refused.cause, "16, 24 and 32"));
+    action.modify(odd, ec);
+    CHECK(number(ec) == EINVAL);
+    CHECK_FALSE(flow_action::create(with.device, odd, ec));
+    CHECK(number(ec) == EINVAL);
+    fake::fail("ibv_modify_flow_action_esp", 1, EOPNOTSUPP);
+    CHECK(caught([&] { action.modify(flow_action_esp_attr(esn_new_window)); }).code == EOPNOTSUPP);
+}
+
+TEST_CASE_METHOD(unit::test, "flow: C's own specs are added as they are", "[objects]") {
+    const opened with;
+    const qp queue(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
+    ibv_flow_spec_ipv4 ip{};
+    ip.type = IBV_FLOW_SPEC_IPV4;
+    ip.size = sizeof ip;
+    const flow rule(queue, flow_attr(1).add(flow_eth()).add(ip).drop());
+    CHECK(detail_of("ibv_create_flow") == "port 1, priority 0, flags 0, 20, 30, 1001");
 }
 
 TEST_CASE_METHOD(unit::test, "flow: what fails says why", "[objects]") {
@@ -427,6 +487,12 @@ TEST_CASE_METHOD(unit::test, "objects that C made are taken over, and given up",
 
 TEST_CASE_METHOD(unit::test, "cq: resize and moderation", "[objects]") {
     const opened with;
+    int mine = 0;
+    CHECK(with.cq.cq_context() == nullptr);
+    with.cq.set_cq_context(&mine);
+    CHECK(with.cq.cq_context() == &mine);
+    const cq_ex<> extended(with.device, cq_init_attr_ex(4).cq_context(&mine));
+    CHECK(extended.cq_context() == &mine);
     with.cq.resize(100);
     CHECK(with.cq.size() == 128);
     CHECK(caught([&] { with.cq.resize(1 << 30); }).call == "ibv_resize_cq");

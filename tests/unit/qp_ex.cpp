@@ -123,20 +123,51 @@ TEST_CASE_METHOD(unit::test, "qp_ex: what the device lacks is an error, and noth
 
 TEST_CASE_METHOD(unit::test, "qp_init_attr_ex: what it asks for, and what it keeps", "[qp_ex]") {
     opened o;
-    ibv_rx_hash_conf hash{};
-    hash.rx_hash_fields_mask = 15;
     const qp_init_attr_ex attr = qp_init_attr_ex(qp_init_attr(o.cq, 8).type(qp_type::raw_packet))
                                      .create_flags(qp_create_flags::scatter_fcs)
-                                     .source_qpn(99)
-                                     .rx_hash({}, hash);
-    CHECK(attr.raw().comp_mask ==
-          (IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH));
-    const qp raw(o.pd, attr);
+                                     .source_qpn(99);
+    CHECK(attr.raw().comp_mask == IBV_QP_INIT_ATTR_CREATE_FLAGS);
+    int mine = 0;
+    const qp raw(o.pd, qp_init_attr_ex(qp_init_attr(o.cq, 8).type(qp_type::raw_packet).qp_context(&mine))
+                           .create_flags(qp_create_flags::scatter_fcs)
+                           .source_qpn(99));
     CHECK(raw.type() == qp_type::raw_packet);
-    CHECK(made() == "create_flags 1280, source_qpn 99, rx_hash 15");
+    CHECK(raw.qp_context() == &mine);
+    CHECK(made() == "create_flags 1280, source_qpn 99");
     const ibv_cq* kept = o.cq.native_handle();
     o.cq = cq();
     CHECK(fake::alive(kept));
+}
+
+TEST_CASE_METHOD(unit::test, "qp_init_attr_ex: a hash over packets spreads them over a table, which is kept",
+                 "[qp_ex]") {
+    opened o;
+    std::array<wq, 2> queues = {wq(o.pd, o.cq), wq(o.pd, o.cq)};
+    rwq_ind_table table(o.device, queues);
+    std::array<std::uint8_t, 40> key{};
+    key[39] = 7;
+    const rx_hash_conf hash(rx_hash_fields::src_ipv4 | rx_hash_fields::dst_port_udp | rx_hash_fields::inner, key);
+    CHECK(hash.rx_hash_key[39] == 7);
+    const srq shared(o.pd);
+    // What is said of receives is not a part of it: the table has them.
+    qp spread(o.pd, qp_init_attr_ex(qp_init_attr(o.cq, 8).type(qp_type::raw_packet).srq(shared)).rx_hash(table, hash));
+    CHECK(made() == "rx_hash 2147483777, function 1, key of 40");
+    CHECK(spread.cap().max_recv_wr == 0);
+    CHECK_FALSE(spread.recv_cq());
+    CHECK(spread.send_cq() == o.cq);
+    table.close();
+    CHECK(fake::calls("ibv_destroy_rwq_ind_table") == 0);
+    spread.close();
+    CHECK(fake::in_order({"ibv_destroy_qp", "ibv_destroy_rwq_ind_table"}));
+    // Without sends it needs no CQ at all.
+    const rwq_ind_table other(o.device, queues);
+    const qp only_receives(o.pd,
+                           qp_init_attr_ex(qp_init_attr({}, {}, 0).type(qp_type::raw_packet)).rx_hash(other, hash));
+    CHECK_FALSE(only_receives.send_cq());
+    const caught empty(
+        [&] { qp(o.pd, qp_init_attr_ex(qp_init_attr(o.cq)).rx_hash(rwq_ind_table_ref(), hash)).close(); });
+    CHECK(empty.code == EINVAL);
+    CHECK(contains(empty.cause, "empty indirection table"));
 }
 
 TEST_CASE_METHOD(unit::test, "qp: the receiving end of XRC has a domain, which it keeps, and neither PD nor CQ",
@@ -168,8 +199,7 @@ TEST_CASE_METHOD(unit::test, "cm_id: makes a queue pair for batches, and keeps w
     cq queue(device, 16);
     const ibv_cq* raw_queue = queue.native_handle();
     const ibv_pd* raw_domain = domain.native_handle();
-    const qp_init_attr_ex attr =
-        qp_init_attr_ex(qp_init_attr(queue)).send_ops_flags(static_cast<std::uint64_t>(send_ops::send));
+    const qp_init_attr_ex attr = qp_init_attr_ex(qp_init_attr(queue)).send_ops_flags(send_ops::send);
     const qp_ex_ref<send_ops::send> made(on.id.create_qp_ex(domain, attr));
     REQUIRE(made);
     CHECK(made == on.id.qp());

@@ -100,7 +100,7 @@ TEST_CASE_METHOD(unit::test, "qp_attr: the setters that few programs need", "[mo
                              .cur_state(qp_state::rts)
                              .en_sqd_async_notify()
                              .alt_path(path, 1, 2, 3)
-                             .path_mig_state(IBV_MIG_REARM)
+                             .path_mig_state(mig_state::rearm)
                              .cap(cap)
                              .rate_limit(9);
     CHECK(attr.mask() == (IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
@@ -112,6 +112,8 @@ TEST_CASE_METHOD(unit::test, "qp_attr: the setters that few programs need", "[mo
     CHECK(attr.raw().alt_port_num == 2);
     CHECK(attr.raw().alt_timeout == 3);
     CHECK(attr.raw().path_mig_state == IBV_MIG_REARM);
+    CHECK(std::string(to_string(mig_state::armed)) == "armed");
+    CHECK(std::string(to_string(static_cast<mig_state>(9))) == "unknown");
     CHECK(attr.raw().cap.max_send_wr == 5);
     CHECK(attr.raw().rate_limit == 9);
 }

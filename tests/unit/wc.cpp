@@ -51,6 +51,9 @@ TEST_CASE_METHOD(unit::test, "wc: a failed completion has a wr_id, a status, a q
     CHECK_FALSE(failed.byte_len());
     CHECK_FALSE(failed.imm_data());
     CHECK_FALSE(failed.src_qp());
+    CHECK_FALSE(failed.slid());
+    CHECK_FALSE(failed.sl());
+    CHECK_FALSE(failed.dlid_path_bits());
     CHECK(failed.flags() == wc_flags::none);
     CHECK(failed.raw().byte_len == 100); // for who insists
 }
@@ -121,6 +124,9 @@ TEST_CASE_METHOD(unit::test, "wc: opcode, direction and length of one that succe
     if (row.length)
         CHECK(done.byte_len() == 100U);
     CHECK(done.src_qp().has_value() == row.recv);
+    CHECK(done.slid().has_value() == row.recv);
+    CHECK(done.sl().has_value() == row.recv);
+    CHECK(done.dlid_path_bits().has_value() == row.recv);
 }
 
 TEST_CASE_METHOD(unit::test, "wc: immediate data is in host byte order, and there only where it came", "[wc]") {

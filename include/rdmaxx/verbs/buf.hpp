@@ -91,21 +91,36 @@ public:
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
     [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags = access::local_write) const {
-        mr result;
-        const detail::status status = do_reg<Raw>(domain, flags, result);
-        detail::check(status, detail::registration{bytes().size(), status.value});
-        return result;
+        return reg_mr<Raw>(domain, 0, bytes().size(), flags);
     }
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
     [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags, std::error_code& ec) const noexcept {
+        return reg_mr<Raw>(domain, 0, bytes().size(), flags, ec);
+    }
+
+    /// The same of `length` bytes from `offset` on.
+    /// @throws error ERANGE if they do not lie inside
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw>
+    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length,
+                            access flags = access::local_write) const {
         mr result;
-        detail::assign(ec, do_reg<Raw>(domain, flags, result));
+        const detail::status status = do_reg<Raw>(domain, offset, length, flags, result);
+        detail::check(status, detail::registration{length, status.value});
+        return result;
+    }
+    template <class Raw = ibv_buf>
+        requires detail::has_buf<Raw>
+    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length, access flags,
+                            std::error_code& ec) const noexcept {
+        mr result;
+        detail::assign(ec, do_reg<Raw>(domain, offset, length, flags, result));
         return result;
     }
 
     /// A new descriptor of a dma-buf of this memory, the caller's to close.
-    /// @throws error EOPNOTSUPP for a driver without it
+    /// @throws error ENODATA for a buffer in memory of the process, which has none, EOPNOTSUPP
     /// C call: ibv_export_buf_dmabuf_fd(3), rdma-core 65.
     template <class Raw = ibv_buf>
         requires detail::has_buf_dmabuf<Raw>
@@ -144,16 +159,20 @@ private:
     }
 
     template <class Raw>
-    [[nodiscard]] detail::status do_reg(detail::parent<ibv_pd> domain, access flags, mr& out) const noexcept {
+    [[nodiscard]] detail::status do_reg(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length,
+                                        access flags, mr& out) const noexcept {
         Raw* raw = native_handle();
         if (raw == nullptr || !domain)
             return {"ibv_reg_buf_mr", EINVAL, raw == nullptr ? "empty buffer" : "empty PD"};
         if (detail::lacks_local_write(flags))
             return {"ibv_reg_buf_mr", EINVAL, detail::needs_local_write};
+        const std::span<std::byte> memory = bytes();
+        if (offset > memory.size() || length > memory.size() - offset)
+            return {"ibv_reg_buf_mr", ERANGE, "the piece does not lie inside the buffer"};
         return out.enter(
             "ibv_reg_buf_mr",
             [&]() noexcept {
-                return ibv_reg_buf_mr(domain.native_handle(), raw, bytes().data(), bytes().size(),
+                return ibv_reg_buf_mr(domain.native_handle(), raw, memory.data() + offset, length,
                                       static_cast<int>(detail::bits(flags)));
             },
             domain.pin(), detail::keep(detail::passkey::block(*this)));

@@ -66,12 +66,118 @@ struct comp_cntr_traits {
     }
 };
 
+/// The operations of comp_cntr and comp_cntr_ref. (comp_cntr_ops is what they count.)
+template <class Handle>
+class comp_cntr_calls : public Handle {
+public:
+    using Handle::Handle;
+
+    /// Counts what completes on a queue pair from now on. C call: ibv_qp_attach_comp_cntr(3).
+    /// @param queue in the reset or init state
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void attach(qp_ref queue, comp_cntr_ops ops) const { check(do_attach<ibv_qp_attach_comp_cntr_attr>(queue, ops)); }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void attach(qp_ref queue, comp_cntr_ops ops, std::error_code& ec) const noexcept {
+        assign(ec, do_attach<ibv_qp_attach_comp_cntr_attr>(queue, ops));
+    }
+
+    /// Reads, sets and adds to the number of what succeeded. Data path on devices that map it.
+    /// C calls: ibv_read_comp_cntr(3), ibv_set_comp_cntr(3), ibv_inc_comp_cntr(3).
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    [[nodiscard]] std::uint64_t read() const {
+        std::uint64_t value = 0;
+        check(check_number("ibv_read_comp_cntr", ibv_read_comp_cntr(raw<Raw>(), &value)));
+        return value;
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    [[nodiscard]] std::uint64_t read(std::error_code& ec) const noexcept {
+        std::uint64_t value = 0;
+        assign(ec, check_number("ibv_read_comp_cntr", ibv_read_comp_cntr(raw<Raw>(), &value)));
+        return value;
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void set(std::uint64_t value) const {
+        check(check_number("ibv_set_comp_cntr", ibv_set_comp_cntr(raw<Raw>(), value)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void set(std::uint64_t value, std::error_code& ec) const noexcept {
+        assign(ec, check_number("ibv_set_comp_cntr", ibv_set_comp_cntr(raw<Raw>(), value)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void inc(std::uint64_t amount) const {
+        check(check_number("ibv_inc_comp_cntr", ibv_inc_comp_cntr(raw<Raw>(), amount)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void inc(std::uint64_t amount, std::error_code& ec) const noexcept {
+        assign(ec, check_number("ibv_inc_comp_cntr", ibv_inc_comp_cntr(raw<Raw>(), amount)));
+    }
+
+    /// Reads, sets and adds to the number of what failed. Data path on devices that map it.
+    /// C calls: ibv_read_err_comp_cntr(3), ibv_set_err_comp_cntr(3), ibv_inc_err_comp_cntr(3).
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    [[nodiscard]] std::uint64_t read_err() const {
+        std::uint64_t value = 0;
+        check(check_number("ibv_read_err_comp_cntr", ibv_read_err_comp_cntr(raw<Raw>(), &value)));
+        return value;
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    [[nodiscard]] std::uint64_t read_err(std::error_code& ec) const noexcept {
+        std::uint64_t value = 0;
+        assign(ec, check_number("ibv_read_err_comp_cntr", ibv_read_err_comp_cntr(raw<Raw>(), &value)));
+        return value;
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void set_err(std::uint64_t value) const {
+        check(check_number("ibv_set_err_comp_cntr", ibv_set_err_comp_cntr(raw<Raw>(), value)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void set_err(std::uint64_t value, std::error_code& ec) const noexcept {
+        assign(ec, check_number("ibv_set_err_comp_cntr", ibv_set_err_comp_cntr(raw<Raw>(), value)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void inc_err(std::uint64_t amount) const {
+        check(check_number("ibv_inc_err_comp_cntr", ibv_inc_err_comp_cntr(raw<Raw>(), amount)));
+    }
+    template <class Raw = ibv_comp_cntr>
+        requires has_comp_cntr<Raw>
+    void inc_err(std::uint64_t amount, std::error_code& ec) const noexcept {
+        assign(ec, check_number("ibv_inc_err_comp_cntr", ibv_inc_err_comp_cntr(raw<Raw>(), amount)));
+    }
+
+private:
+    template <class Raw>
+    [[nodiscard]] Raw* raw() const noexcept {
+        return this->native_handle();
+    }
+
+    template <class Attr>
+    [[nodiscard]] status do_attach(qp_ref queue, comp_cntr_ops ops) const noexcept {
+        Attr attr{};
+        attr.op_mask = bits(ops);
+        return check_number("ibv_qp_attach_comp_cntr",
+                            ibv_qp_attach_comp_cntr(queue.native_handle(), this->native_handle(), &attr));
+    }
+};
+
 } // namespace detail
 
 /// A completion counter that somebody else owns.
-class comp_cntr_ref : public detail::ref<ibv_comp_cntr> {
+class comp_cntr_ref : public detail::comp_cntr_calls<detail::ref<ibv_comp_cntr>> {
 public:
-    using ref::ref;
+    using comp_cntr_calls::comp_cntr_calls;
 };
 
 /// Two numbers that the device counts: completions that succeeded and that failed, of the queue pairs it is attached to.
@@ -79,7 +185,7 @@ public:
 ///
 /// C calls: ibv_create_comp_cntr(3), ibv_destroy_comp_cntr(3); what makes one is there with rdma-core 65
 /// (RDMAXX_HAS_COMP_CNTR). Any number of threads may use one.
-class comp_cntr : public detail::owner<detail::comp_cntr_traits> {
+class comp_cntr : public detail::comp_cntr_calls<detail::owner<detail::comp_cntr_traits>> {
 public:
     comp_cntr() noexcept = default;
 
@@ -124,99 +230,7 @@ public:
         return caps;
     }
 
-    /// Counts what completes on a queue pair from now on. C call: ibv_qp_attach_comp_cntr(3).
-    /// @param queue in the reset or init state
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void attach(qp_ref queue, comp_cntr_ops ops) const {
-        detail::check(do_attach<ibv_qp_attach_comp_cntr_attr>(queue, ops));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void attach(qp_ref queue, comp_cntr_ops ops, std::error_code& ec) const noexcept {
-        detail::assign(ec, do_attach<ibv_qp_attach_comp_cntr_attr>(queue, ops));
-    }
-
-    /// Reads, sets and adds to the number of what succeeded. Data path on devices that map it.
-    /// C calls: ibv_read_comp_cntr(3), ibv_set_comp_cntr(3), ibv_inc_comp_cntr(3).
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    [[nodiscard]] std::uint64_t read() const {
-        std::uint64_t value = 0;
-        detail::check(detail::check_number("ibv_read_comp_cntr", ibv_read_comp_cntr(raw<Raw>(), &value)));
-        return value;
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    [[nodiscard]] std::uint64_t read(std::error_code& ec) const noexcept {
-        std::uint64_t value = 0;
-        detail::assign(ec, detail::check_number("ibv_read_comp_cntr", ibv_read_comp_cntr(raw<Raw>(), &value)));
-        return value;
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void set(std::uint64_t value) const {
-        detail::check(detail::check_number("ibv_set_comp_cntr", ibv_set_comp_cntr(raw<Raw>(), value)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void set(std::uint64_t value, std::error_code& ec) const noexcept {
-        detail::assign(ec, detail::check_number("ibv_set_comp_cntr", ibv_set_comp_cntr(raw<Raw>(), value)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void inc(std::uint64_t amount) const {
-        detail::check(detail::check_number("ibv_inc_comp_cntr", ibv_inc_comp_cntr(raw<Raw>(), amount)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void inc(std::uint64_t amount, std::error_code& ec) const noexcept {
-        detail::assign(ec, detail::check_number("ibv_inc_comp_cntr", ibv_inc_comp_cntr(raw<Raw>(), amount)));
-    }
-
-    /// Reads, sets and adds to the number of what failed. Data path on devices that map it.
-    /// C calls: ibv_read_err_comp_cntr(3), ibv_set_err_comp_cntr(3), ibv_inc_err_comp_cntr(3).
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    [[nodiscard]] std::uint64_t read_err() const {
-        std::uint64_t value = 0;
-        detail::check(detail::check_number("ibv_read_err_comp_cntr", ibv_read_err_comp_cntr(raw<Raw>(), &value)));
-        return value;
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    [[nodiscard]] std::uint64_t read_err(std::error_code& ec) const noexcept {
-        std::uint64_t value = 0;
-        detail::assign(ec, detail::check_number("ibv_read_err_comp_cntr", ibv_read_err_comp_cntr(raw<Raw>(), &value)));
-        return value;
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void set_err(std::uint64_t value) const {
-        detail::check(detail::check_number("ibv_set_err_comp_cntr", ibv_set_err_comp_cntr(raw<Raw>(), value)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void set_err(std::uint64_t value, std::error_code& ec) const noexcept {
-        detail::assign(ec, detail::check_number("ibv_set_err_comp_cntr", ibv_set_err_comp_cntr(raw<Raw>(), value)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void inc_err(std::uint64_t amount) const {
-        detail::check(detail::check_number("ibv_inc_err_comp_cntr", ibv_inc_err_comp_cntr(raw<Raw>(), amount)));
-    }
-    template <class Raw = ibv_comp_cntr>
-        requires detail::has_comp_cntr<Raw>
-    void inc_err(std::uint64_t amount, std::error_code& ec) const noexcept {
-        detail::assign(ec, detail::check_number("ibv_inc_err_comp_cntr", ibv_inc_err_comp_cntr(raw<Raw>(), amount)));
-    }
-
 private:
-    template <class Raw>
-    [[nodiscard]] Raw* raw() const noexcept {
-        return native_handle();
-    }
-
     template <class Attr>
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device, comp_cntr_type type) noexcept {
         if (!device)
@@ -235,14 +249,6 @@ private:
             detail::check_number("ibv_query_comp_cntr_caps", ibv_query_comp_cntr_caps(device.native_handle(), &caps));
         out = {caps.max_value, caps.max_counters, static_cast<comp_cntr_ops>(caps.supported_qp_attach_ops)};
         return result;
-    }
-
-    template <class Attr>
-    [[nodiscard]] detail::status do_attach(qp_ref queue, comp_cntr_ops ops) const noexcept {
-        Attr attr{};
-        attr.op_mask = detail::bits(ops);
-        return detail::check_number("ibv_qp_attach_comp_cntr",
-                                    ibv_qp_attach_comp_cntr(queue.native_handle(), native_handle(), &attr));
     }
 };
 

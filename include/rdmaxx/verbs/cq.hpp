@@ -100,6 +100,10 @@ public:
     /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
+    /// The program's own pointer, which in C a get of its events gives; null until it is set. Not for two threads at once.
+    [[nodiscard]] void* cq_context() const noexcept { return this->native_handle()->cq_context; }
+    void set_cq_context(void* value) const noexcept { this->native_handle()->cq_context = value; }
+
     /// Makes room for `cqe` completions at least; size() says what was granted. Completions that are there stay. System
     /// call.
     /// @throws error EINVAL for fewer than are there, or more than the device has; EOPNOTSUPP

@@ -300,6 +300,11 @@ public:
         raw_.comp_vector = value;
         return *this;
     }
+    /// What cq_context() will be.
+    cq_init_attr_ex& cq_context(void* value) noexcept {
+        raw_.cq_context = value;
+        return *this;
+    }
     /// A promise that only one thread at a time uses the CQ: some providers then take no lock.
     cq_init_attr_ex& single_threaded() noexcept { return flag(IBV_CREATE_CQ_ATTR_SINGLE_THREADED); }
 #if RDMAXX_HAS_LINUX_VERBS

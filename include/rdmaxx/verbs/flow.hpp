@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include <arpa/inet.h>
@@ -313,6 +314,118 @@ public:
 
 // ---- Actions.
 
+/// What IPsec on the device is like (enum ibv_flow_action_esp_flags). Without a flag: encryption alone, in tunnel mode,
+/// of what is received.
+enum class flow_action_esp_flags : std::uint32_t {
+    none = 0,
+    full_offload = 1 << 0,   ///< the device also adds and takes off ESP's headers
+    transport = 1 << 1,      ///< the payload alone is encrypted, and not a whole packet in a tunnel
+    encrypt = 1 << 2,        ///< of what is sent
+    esn_new_window = 1 << 3, ///< esn() is of a new window: for flow_action::modify
+};
+
+namespace detail {
+template <>
+inline constexpr bool is_flags<flow_action_esp_flags> = true;
+
+template <class Handle>
+class flow_action_ops;
+} // namespace detail
+
+/// How a packet is encrypted or decrypted by IPsec ESP (struct ibv_flow_action_esp_attr, with what it points to): each
+/// setter adds one thing, and the others are left out.
+///
+///     const auto how = flow_action_esp_attr(flow_action_esp_flags::encrypt).spi(17).aes_gcm(key, salt, iv);
+///     const flow_action encrypt(context, how);
+class flow_action_esp_attr {
+public:
+    explicit flow_action_esp_attr(flow_action_esp_flags flags) noexcept { esp_.flags = detail::bits(flags); }
+
+    /// The security parameter index, in host byte order.
+    flow_action_esp_attr& spi(std::uint32_t value) noexcept { return set(esp_.spi, value); }
+    /// The sequence number to begin with.
+    flow_action_esp_attr& seq(std::uint32_t value) noexcept { return set(esp_.seq, value); }
+    /// To how many bytes packets are padded, which hides their length.
+    flow_action_esp_attr& tfc_pad(std::uint32_t value) noexcept { return set(esp_.tfc_pad, value); }
+    /// After so many packets the key is used no more.
+    flow_action_esp_attr& hard_limit_pkts(std::uint64_t value) noexcept { return set(esp_.hard_limit_pkts, value); }
+
+    /// AES-GCM, its initialization vector counted up.
+    /// @param key 16, 24 or 32 bytes, which are copied
+    /// @param icv_len of the integrity check value: 8, 12 or 16 bytes
+    flow_action_esp_attr& aes_gcm(std::span<const std::byte> key, std::uint32_t salt, std::uint64_t iv,
+                                  std::uint32_t icv_len = 16) noexcept {
+        has_keymat_ = true;
+        keymat_ = {};
+        keymat_.iv = iv;
+        keymat_.iv_algo = IBV_FLOW_ACTION_IV_ALGO_SEQ;
+        keymat_.salt = salt;
+        keymat_.icv_len = icv_len;
+        keymat_.key_len = static_cast<std::uint32_t>(key.size());
+        bad_key_ = key.size() != 16 && key.size() != 24 && key.size() != 32;
+        if (!bad_key_)
+            std::memcpy(keymat_.aes_key, key.data(), key.size());
+        return *this;
+    }
+    /// Packets that come again are dropped: a bitmap of the last `size` ones.
+    flow_action_esp_attr& replay_bmp(std::uint32_t size) noexcept {
+        has_replay_ = true;
+        return set(replay_.size, size);
+    }
+    /// The upper half of the extended sequence number.
+    flow_action_esp_attr& esn(std::uint32_t value) noexcept {
+        has_esn_ = true;
+        return set(esn_, value);
+    }
+    /// In tunnel mode, what is put around the packet: a list of C's filters, which must stay until the call.
+    flow_action_esp_attr& encap(const ibv_flow_action_esp_encap& first RDMAXX_LIFETIMEBOUND) noexcept {
+        return set(encap_, &first);
+    }
+
+    /// The C struct, which points into this object.
+    [[nodiscard]] ibv_flow_action_esp_attr raw() const noexcept RDMAXX_LIFETIMEBOUND {
+        ibv_flow_action_esp_attr attr{};
+        attr.esp_attr = const_cast<ibv_flow_action_esp*>(&esp_); // C does not write there
+        if (has_keymat_) {
+            attr.keymat_proto = IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM;
+            attr.keymat_len = sizeof keymat_;
+            attr.keymat_ptr = const_cast<ibv_flow_action_esp_keymat_aes_gcm*>(&keymat_);
+        }
+        if (has_replay_) {
+            attr.replay_proto = IBV_FLOW_ACTION_ESP_REPLAY_BMP;
+            attr.replay_len = sizeof replay_;
+            attr.replay_ptr = const_cast<ibv_flow_action_esp_replay_bmp*>(&replay_);
+        }
+        if (has_esn_) {
+            attr.comp_mask = IBV_FLOW_ACTION_ESP_MASK_ESN;
+            attr.esn = esn_;
+        }
+        attr.esp_encap = const_cast<ibv_flow_action_esp_encap*>(encap_);
+        return attr;
+    }
+
+private:
+    friend class flow_action;
+    template <class>
+    friend class detail::flow_action_ops;
+
+    template <class Field, class Value>
+    flow_action_esp_attr& set(Field& field, Value value) noexcept {
+        field = value;
+        return *this;
+    }
+
+    ibv_flow_action_esp esp_{};
+    ibv_flow_action_esp_keymat_aes_gcm keymat_{};
+    ibv_flow_action_esp_replay_bmp replay_{};
+    const ibv_flow_action_esp_encap* encap_ = nullptr;
+    std::uint32_t esn_ = 0;
+    bool has_keymat_ = false;
+    bool has_replay_ = false;
+    bool has_esn_ = false;
+    bool bad_key_ = false;
+};
+
 namespace detail {
 
 struct flow_action_traits {
@@ -324,24 +437,65 @@ struct flow_action_traits {
     }
 };
 
+inline constexpr const char* bad_aes_key = "AES has keys of 16, 24 and 32 bytes";
+
+/// The operations of flow_action and flow_action_ref.
+template <class Handle>
+class flow_action_ops : public Handle {
+public:
+    using Handle::Handle;
+
+    /// Changes it under the flows that use it, if the device can: the extended sequence number, on those there are.
+    ///
+    ///     action.modify(flow_action_esp_attr(flow_action_esp_flags::esn_new_window).esn(n));
+    ///
+    /// C call: ibv_modify_flow_action_esp(3).
+    void modify(const flow_action_esp_attr& attr) const { check(do_modify(attr)); }
+    void modify(const flow_action_esp_attr& attr, std::error_code& ec) const noexcept { assign(ec, do_modify(attr)); }
+    void modify(const ibv_flow_action_esp_attr& attr) const { check(do_modify(attr)); }
+    void modify(const ibv_flow_action_esp_attr& attr, std::error_code& ec) const noexcept {
+        assign(ec, do_modify(attr));
+    }
+
+private:
+    [[nodiscard]] status do_modify(const flow_action_esp_attr& attr) const noexcept {
+        if (attr.bad_key_)
+            return {"ibv_modify_flow_action_esp", EINVAL, bad_aes_key};
+        return do_modify(attr.raw());
+    }
+    [[nodiscard]] status do_modify(const ibv_flow_action_esp_attr& attr) const noexcept {
+        ibv_flow_action_esp_attr copy = attr;
+        return check_number("ibv_modify_flow_action_esp", ::ibv_modify_flow_action_esp(this->native_handle(), &copy));
+    }
+};
+
 } // namespace detail
 
 /// An action that somebody else owns.
-class flow_action_ref : public detail::ref<ibv_flow_action> {
+class flow_action_ref : public detail::flow_action_ops<detail::ref<ibv_flow_action>> {
 public:
-    using ref::ref;
+    using flow_action_ops::flow_action_ops;
 };
 
 /// What rules do with a packet, by a handle: IPsec ESP, encryption and decryption on the device. It stays until this owner
 /// and the flows that use it are gone.
 ///
 /// C calls: ibv_create_flow_action_esp(3), ibv_destroy_flow_action(3). Any number of threads may make flows with one.
-class flow_action : public detail::owner<detail::flow_action_traits> {
+class flow_action : public detail::flow_action_ops<detail::owner<detail::flow_action_traits>> {
 public:
     flow_action() noexcept = default;
 
     /// @param attr its keys are copied
     /// @throws error EOPNOTSUPP for a device without, EINVAL
+    flow_action(detail::parent<ibv_context> device, const flow_action_esp_attr& attr) {
+        detail::check(init(device, attr));
+    }
+    [[nodiscard]] static flow_action create(detail::parent<ibv_context> device, const flow_action_esp_attr& attr,
+                                            std::error_code& ec) noexcept {
+        flow_action result;
+        detail::assign(ec, result.init(device, attr));
+        return result;
+    }
     flow_action(detail::parent<ibv_context> device, const ibv_flow_action_esp_attr& attr) {
         detail::check(init(device, attr));
     }
@@ -362,13 +516,12 @@ public:
         return result;
     }
 
-    /// Changes it under the flows that use it. C call: ibv_modify_flow_action_esp(3).
-    void modify(const ibv_flow_action_esp_attr& attr) const { detail::check(do_modify(attr)); }
-    void modify(const ibv_flow_action_esp_attr& attr, std::error_code& ec) const noexcept {
-        detail::assign(ec, do_modify(attr));
-    }
-
 private:
+    [[nodiscard]] detail::status init(detail::parent<ibv_context> device, const flow_action_esp_attr& attr) noexcept {
+        if (attr.bad_key_)
+            return {"ibv_create_flow_action_esp", EINVAL, detail::bad_aes_key};
+        return init(device, attr.raw());
+    }
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device,
                                       const ibv_flow_action_esp_attr& attr) noexcept {
         if (!device)
@@ -377,10 +530,6 @@ private:
         return make(
             "ibv_create_flow_action_esp",
             [&]() noexcept { return ::ibv_create_flow_action_esp(device.native_handle(), &copy); }, device.pin());
-    }
-    [[nodiscard]] detail::status do_modify(const ibv_flow_action_esp_attr& attr) const noexcept {
-        ibv_flow_action_esp_attr copy = attr;
-        return detail::check_number("ibv_modify_flow_action_esp", ::ibv_modify_flow_action_esp(native_handle(), &copy));
     }
 };
 
@@ -418,6 +567,13 @@ public:
             spec.raw().size;
         }
     flow_attr& add(const Spec& spec) noexcept { return append(spec.raw()); }
+    /// The same of one of C's specs, with its `type` and `size`.
+    template <class Spec>
+        requires requires(const Spec& spec) {
+            static_cast<ibv_flow_spec_type>(spec.type);
+            spec.size;
+        }
+    flow_attr& add(const Spec& spec) noexcept { return append(spec); }
 
     /// Its completion says `tag` (24 bits on most devices).
     flow_attr& tag(std::uint32_t tag) noexcept {

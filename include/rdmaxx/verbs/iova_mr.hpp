@@ -61,6 +61,13 @@ public:
         iova_ = value;
         return *this;
     }
+    /// The memory is a part of this buffer (verbs/buf.hpp): an owner, which is kept, or a buf_ref, which must outlive
+    /// the region. rdma-core 64; EOPNOTSUPP with an older one.
+    mr_init_attr& buf(detail::parent<ibv_buf> of) noexcept {
+        buf_ = of.native_handle();
+        buf_pin_ = of.pin();
+        return *this;
+    }
     /// Hints for the transfers: a dmah (verbs/dmah.hpp), which is kept, or a dmah_ref, which must outlive the region.
     mr_init_attr& dmah(detail::parent<ibv_dmah> handle) noexcept {
         dmah_ = handle.native_handle();
@@ -91,6 +98,11 @@ private:
             attr.dmah = dmah_;
             attr.comp_mask |= mask::dmah;
         }
+        if (buf_ != nullptr) {
+            attr.comp_mask |= mask::buf; // without the field, a bit that an older library refuses
+            if constexpr (requires { attr.buf; })
+                attr.buf = buf_;
+        }
         return attr;
     }
     /// enum ibv_mr_init_attr_mask.
@@ -100,6 +112,7 @@ private:
         static constexpr unsigned fd = 4;
         static constexpr unsigned fd_offset = 8;
         static constexpr unsigned dmah = 16;
+        static constexpr unsigned buf = 32;
     };
 
     std::span<std::byte> memory_;
@@ -110,6 +123,8 @@ private:
     std::uint64_t fd_offset_ = 0;
     ibv_dmah* dmah_ = nullptr;
     detail::keep dmah_pin_;
+    ibv_buf* buf_ = nullptr;
+    detail::keep buf_pin_;
 };
 
 /// A memory region that requests address from iova() on, and not by pointers: so it has no bytes(), and pieces are
@@ -392,7 +407,7 @@ private:
         Attr raw = attr.template raw<Attr>();
         const detail::status result = init_by(
             "ibv_reg_mr_ex", domain, attr.iova_, attr.access_,
-            [&]() noexcept { return ibv_reg_mr_ex(domain.native_handle(), &raw); }, detail::keep(), attr.dmah_pin_);
+            [&]() noexcept { return ibv_reg_mr_ex(domain.native_handle(), &raw); }, attr.buf_pin_, attr.dmah_pin_);
         if (!result.failed())
             detail::passkey::block(*this)->length = attr.length_;
         return result;

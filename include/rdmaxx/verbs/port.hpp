@@ -134,7 +134,7 @@ enum class rate : int {
 [[nodiscard]] inline rate mbps_to_rate(int mbps) noexcept {
     return static_cast<rate>(::mbps_to_ibv_rate(mbps));
 }
-/// Multiples of 2.5 Gb/s; -1 for max and for a value that is none. C call: ibv_rate_to_mult(3).
+/// Multiples of 2.5 Gb/s; -1 for max, for none, and for most with lanes of 14 or 25 Gb/s. C call: ibv_rate_to_mult(3).
 [[nodiscard]] inline int rate_to_mult(rate value) noexcept {
     return ::ibv_rate_to_mult(static_cast<ibv_rate>(value));
 }

@@ -56,6 +56,8 @@ public:
     [[nodiscard]] srq_ref srq() const noexcept { return srq_ref(this->native_handle()->srq); }
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
+    /// What qp_init_attr::qp_context was.
+    [[nodiscard]] void* qp_context() const noexcept { return this->native_handle()->qp_context; }
 
     // ---- Data path: no system call of ours, no allocation, no lock. The request and what it refers to may
     // go when the call returns (the memory that its SGEs name may not, unless it is inlined). A full queue is ENOMEM,
@@ -535,6 +537,8 @@ protected:
         } else if (c.xrcd == nullptr) {
             return {"ibv_create_qp_ex", EINVAL, "empty PD"};
         }
+        if ((c.comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0 && c.rwq_ind_tbl == nullptr)
+            return {"ibv_create_qp_ex", EINVAL, "empty indirection table"};
         ibv_context* device = domain ? domain.native_handle()->context : c.xrcd->context;
         return make(
             "ibv_create_qp_ex",

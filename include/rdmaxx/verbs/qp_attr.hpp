@@ -6,10 +6,12 @@
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/fwd.hpp>
+#include <rdmaxx/verbs/device_attr.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/port.hpp>
 
 #include <cstdint>
+#include <span>
 
 namespace rdmaxx::inline v0 {
 
@@ -65,6 +67,22 @@ enum class qp_state : int {
     case qp_state::sqe: return "sqe";
     case qp_state::err: return "err";
     case qp_state::unknown: return "unknown";
+    }
+    return "unknown";
+}
+
+/// Where automatic migration to the alternate path is at (enum ibv_mig_state).
+enum class mig_state : int {
+    migrated = IBV_MIG_MIGRATED,
+    rearm = IBV_MIG_REARM,
+    armed = IBV_MIG_ARMED,
+};
+
+[[nodiscard]] constexpr const char* to_string(mig_state state) noexcept {
+    switch (state) {
+    case mig_state::migrated: return "migrated";
+    case mig_state::rearm: return "rearm";
+    case mig_state::armed: return "armed";
     }
     return "unknown";
 }
@@ -153,6 +171,45 @@ template <>
 inline constexpr bool is_flags<qp_create_flags> = true;
 }
 
+#if RDMAXX_HAS_LINUX_VERBS
+/// The operations that a qp_ex is made for (enum ibv_qp_create_send_ops_flags).
+enum class send_ops : std::uint64_t {
+    none = 0,
+    rdma_write = IBV_QP_EX_WITH_RDMA_WRITE,
+    rdma_write_with_imm = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    send = IBV_QP_EX_WITH_SEND,
+    send_with_imm = IBV_QP_EX_WITH_SEND_WITH_IMM,
+    rdma_read = IBV_QP_EX_WITH_RDMA_READ,
+    atomic_cmp_and_swp = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+    atomic_fetch_and_add = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    local_inv = IBV_QP_EX_WITH_LOCAL_INV,
+    bind_mw = IBV_QP_EX_WITH_BIND_MW,
+    send_with_inv = IBV_QP_EX_WITH_SEND_WITH_INV,
+    tso = IBV_QP_EX_WITH_TSO,
+    flush = 1 << 11,        // rdma-core 45
+    atomic_write = 1 << 12, // rdma-core 44
+};
+
+namespace detail {
+template <>
+inline constexpr bool is_flags<send_ops> = true;
+}
+#endif
+
+/// How packets are spread over the work queues of a table: by a hash over some of their fields. It is a struct
+/// ibv_rx_hash_conf, and refers to its key, which must stay until the queue pair is made.
+struct rx_hash_conf : ibv_rx_hash_conf {
+    /// @param key 40 bytes, as every device wants them: of no meaning, but the same key and packet give the same queue
+    explicit rx_hash_conf(rx_hash_fields fields, std::span<const std::uint8_t, 40> key RDMAXX_LIFETIMEBOUND,
+                          rdmaxx::rx_hash_function function = rdmaxx::rx_hash_function::toeplitz) noexcept
+        : ibv_rx_hash_conf{} {
+        ibv_rx_hash_conf::rx_hash_function = detail::bits(function);
+        rx_hash_key_len = static_cast<std::uint8_t>(key.size());
+        rx_hash_key = const_cast<std::uint8_t*>(key.data()); // C does not write there
+        rx_hash_fields_mask = detail::bits(fields);
+    }
+};
+
 /// How a queue pair is made, with what few of them need (struct ibv_qp_init_attr_ex). It pins what was given as an
 /// owner, and hands the pins to the queue pair. May be used for any number of queue pairs.
 ///
@@ -193,18 +250,20 @@ public:
         return with(IBV_QP_INIT_ATTR_MAX_TSO_HEADER);
     }
     /// Receives go to the work queues of a table, by a hash over the packet: an owner, which is kept, or a ref, which
-    /// must outlive the queue pair.
+    /// must outlive the queue pair. It has no receive queue of its own then.
     qp_init_attr_ex& rx_hash(detail::parent<ibv_rwq_ind_table> table, const ibv_rx_hash_conf& hash) noexcept {
+        raw_.cap.max_recv_wr = raw_.cap.max_recv_sge = 0;
+        raw_.recv_cq = nullptr;
+        raw_.srq = nullptr;
         raw_.rwq_ind_tbl = table.native_handle();
         raw_.rx_hash_conf = hash;
         table_ = table.pin();
         return with(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH);
     }
 #if RDMAXX_HAS_LINUX_VERBS
-    /// The operations that a qp_ex_ref will have: `static_cast<std::uint64_t>(send_ops::send | send_ops::rdma_read)`. A
-    /// qp_ex sets its own.
-    qp_init_attr_ex& send_ops_flags(std::uint64_t value) noexcept {
-        raw_.send_ops_flags = value;
+    /// The operations that a qp_ex_ref will have (cm_id::create_qp_ex). A qp_ex sets its own.
+    qp_init_attr_ex& send_ops_flags(send_ops value) noexcept {
+        raw_.send_ops_flags = detail::bits(value);
         return with(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     }
     /// The number that peers see as the sender's, where it is not the queue pair's own: for raw Ethernet's UD traffic.
@@ -307,8 +366,8 @@ public:
         return set(raw_.alt_ah_attr, path, IBV_QP_ALT_PATH);
     }
     /// Of automatic migration.
-    qp_attr& path_mig_state(ibv_mig_state value) noexcept {
-        return set(raw_.path_mig_state, value, IBV_QP_PATH_MIG_STATE);
+    qp_attr& path_mig_state(mig_state value) noexcept {
+        return set(raw_.path_mig_state, static_cast<ibv_mig_state>(value), IBV_QP_PATH_MIG_STATE);
     }
     /// New sizes of the queues, where the device can.
     qp_attr& cap(const ibv_qp_cap& value) noexcept { return set(raw_.cap, value, IBV_QP_CAP); }
@@ -390,6 +449,10 @@ struct qp_info {
 
     /// The state that it was in.
     [[nodiscard]] qp_state state() const noexcept { return static_cast<qp_state>(attr.qp_state); }
+    [[nodiscard]] qp_type type() const noexcept { return static_cast<qp_type>(init.qp_type); }
+    [[nodiscard]] mtu path_mtu() const noexcept { return static_cast<mtu>(attr.path_mtu); }
+    [[nodiscard]] access access_flags() const noexcept { return static_cast<access>(attr.qp_access_flags); }
+    [[nodiscard]] mig_state path_mig_state() const noexcept { return static_cast<mig_state>(attr.path_mig_state); }
     /// What was granted: at least what was asked for.
     [[nodiscard]] const ibv_qp_cap& cap() const noexcept { return init.cap; }
 };

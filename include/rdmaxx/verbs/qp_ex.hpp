@@ -23,24 +23,6 @@
 #if RDMAXX_HAS_QP_EX
 namespace rdmaxx::inline v0 {
 
-/// The operations that a qp_ex is made for (enum ibv_qp_create_send_ops_flags).
-enum class send_ops : std::uint64_t {
-    none = 0,
-    rdma_write = IBV_QP_EX_WITH_RDMA_WRITE,
-    rdma_write_with_imm = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    send = IBV_QP_EX_WITH_SEND,
-    send_with_imm = IBV_QP_EX_WITH_SEND_WITH_IMM,
-    rdma_read = IBV_QP_EX_WITH_RDMA_READ,
-    atomic_cmp_and_swp = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
-    atomic_fetch_and_add = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-    local_inv = IBV_QP_EX_WITH_LOCAL_INV,
-    bind_mw = IBV_QP_EX_WITH_BIND_MW,
-    send_with_inv = IBV_QP_EX_WITH_SEND_WITH_INV,
-    tso = IBV_QP_EX_WITH_TSO,
-    flush = 1 << 11,        // rdma-core 45
-    atomic_write = 1 << 12, // rdma-core 44
-};
-
 /// How far a flush goes (enum ibv_placement_type).
 enum class flush_placement : std::uint8_t {
     global = 1,     ///< every party at the peer sees what was written
@@ -54,8 +36,6 @@ enum class flush_selectivity : std::uint8_t {
 };
 
 namespace detail {
-template <>
-inline constexpr bool is_flags<send_ops> = true;
 template <>
 inline constexpr bool is_flags<flush_placement> = true;
 

@@ -36,6 +36,8 @@ public:
 
     /// The PD that it was made in.
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
+    /// What srq_init_attr::srq_context was.
+    [[nodiscard]] void* srq_context() const noexcept { return this->native_handle()->srq_context; }
 
     /// Sizes as granted, and the armed limit. System call. C call: ibv_query_srq(3).
     [[nodiscard]] ibv_srq_attr query() const {
@@ -192,12 +194,15 @@ private:
 /// An operation on the tagged receives of a queue: one factory for each. It is a struct ibv_ops_wr, and refers to its
 /// SGEs until it is posted.
 ///
-///     srq.post_srq_ops(ops_wr::tag_add(mr.sge(), 0x17, ~std::uint64_t{0}).recv_wr_id(3).wr_id(1).signaled());
+///     const sge piece = mr.sge();
+///     ops_wr add = ops_wr::tag_add(piece, 0x17, ~std::uint64_t{0}).recv_wr_id(3).wr_id(1).signaled();
+///     srq.post_srq_ops(add);
+///     srq.post_srq_ops(ops_wr::tag_del(add.handle()));
 struct ops_wr : ibv_ops_wr {
     ops_wr() noexcept : ibv_ops_wr{} {}
 
-    /// Adds a receive for messages whose tag is `tag` in the bits of `mask`. Its completion (wc_opcode::tm_add) carries
-    /// the handle that tag_del takes.
+    /// Adds a receive for messages whose tag is `tag` in the bits of `mask`. The post sets handle(), which tag_del
+    /// takes: so keep the request until then.
     [[nodiscard]] static ops_wr tag_add(std::span<const sge> sges RDMAXX_LIFETIMEBOUND, std::uint64_t tag,
                                         std::uint64_t mask) noexcept {
         ops_wr request(IBV_WR_TAG_ADD);
@@ -211,7 +216,8 @@ struct ops_wr : ibv_ops_wr {
                                         std::uint64_t mask) noexcept {
         return tag_add(std::span<const sge>(&one, 1), tag, mask);
     }
-    /// Takes a receive back that has matched nothing yet.
+    /// Takes a receive back that has matched nothing yet; it completes with wc_status::tm_err if one has meanwhile.
+    /// @param handle of the tag_add
     [[nodiscard]] static ops_wr tag_del(std::uint32_t handle) noexcept {
         ops_wr request(IBV_WR_TAG_DEL);
         request.tm.handle = handle;
@@ -221,6 +227,9 @@ struct ops_wr : ibv_ops_wr {
     [[nodiscard]] static ops_wr tag_sync(std::uint32_t unexpected_cnt) noexcept {
         return ops_wr(IBV_WR_TAG_SYNC).unexpected_cnt(unexpected_cnt);
     }
+
+    /// What names the receive of a tag_add that was posted.
+    [[nodiscard]] std::uint32_t handle() const noexcept { return tm.handle; }
 
     /// The program's number for the operation.
     ops_wr& wr_id(std::uint64_t id) noexcept {

@@ -1,5 +1,5 @@
-// ibv_get_cq_event and ibv_get_async_event with a std::stop_token, where the C++ library has it (RDMAXX_HAS_STOP_TOKEN).
-// Not part of verbs.hpp: <stop_token> costs compile time.
+// ibv_get_cq_event and ibv_get_async_event with a std::stop_token, where the C++ library has it
+// (RDMAXX_HAS_STOP_TOKEN). Not part of verbs.hpp: <stop_token> costs compile time.
 #ifndef RDMAXX_VERBS_STOP_HPP
 #define RDMAXX_VERBS_STOP_HPP
 

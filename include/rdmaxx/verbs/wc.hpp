@@ -95,6 +95,9 @@ enum class wc_opcode : int {
     tm_sync = 132,
     tm_recv = 133,   ///< a message that matched a tag
     tm_no_tag = 134, ///< a message without one
+    driver1 = 135,   ///< a provider's own, as the next ones
+    driver2 = 136,
+    driver3 = 137,
 };
 
 [[nodiscard]] constexpr const char* to_string(wc_opcode opcode) noexcept {
@@ -116,6 +119,9 @@ enum class wc_opcode : int {
     case wc_opcode::tm_sync: return "tm_sync";
     case wc_opcode::tm_recv: return "tm_recv";
     case wc_opcode::tm_no_tag: return "tm_no_tag";
+    case wc_opcode::driver1: return "driver1";
+    case wc_opcode::driver2: return "driver2";
+    case wc_opcode::driver3: return "driver3";
     }
     return "unknown";
 }
@@ -228,11 +234,23 @@ struct wc : private ibv_wc {
         return ibv_wc::src_qp;
     }
 
+    /// InfiniBand's source LID, service level and destination path bits of a UD receive; empty for all but receives.
+    [[nodiscard]] std::optional<std::uint16_t> slid() const noexcept { return of_recv(ibv_wc::slid); }
+    [[nodiscard]] std::optional<std::uint8_t> sl() const noexcept { return of_recv(ibv_wc::sl); }
+    [[nodiscard]] std::optional<std::uint8_t> dlid_path_bits() const noexcept {
+        return of_recv(ibv_wc::dlid_path_bits);
+    }
+
     /// The C struct, with every field as the device left it.
     [[nodiscard]] const ibv_wc& raw() const noexcept { return *this; }
     [[nodiscard]] ibv_wc& raw() noexcept { return *this; }
 
 private:
+    template <class Field>
+    [[nodiscard]] std::optional<Field> of_recv(Field field) const noexcept {
+        return is_recv() ? std::optional(field) : std::nullopt;
+    }
+
     /// What an error is about.
     struct request {
         const wc& of;

@@ -72,12 +72,19 @@ public:
     [[nodiscard]] pd_ref pd() const noexcept { return pd_ref(this->native_handle()->pd); }
     /// Where its receives complete.
     [[nodiscard]] cq_ref cq() const noexcept { return cq_ref(this->native_handle()->cq); }
+    /// What wq_init_attr::wq_context was.
+    [[nodiscard]] void* wq_context() const noexcept { return this->native_handle()->wq_context; }
     /// As the last modify() left it; a failure of the device shows in asynchronous events.
     [[nodiscard]] wq_state state() const noexcept { return static_cast<wq_state>(this->native_handle()->state); }
 
     /// Moves the queue to another state. System call. C call: ibv_modify_wq(3).
     void modify(wq_state next) const { check(do_modify(next)); }
     void modify(wq_state next, std::error_code& ec) const noexcept { assign(ec, do_modify(next)); }
+    /// @param current the state that the queue is believed to be in
+    void modify(wq_state next, wq_state current) const { check(do_modify(next, IBV_WQ_ATTR_CURR_STATE, current)); }
+    void modify(wq_state next, wq_state current, std::error_code& ec) const noexcept {
+        assign(ec, do_modify(next, IBV_WQ_ATTR_CURR_STATE, current));
+    }
 
     /// Switches flags on and off. C call: ibv_modify_wq(3).
     /// @param mask which of them the call is about
@@ -87,10 +94,12 @@ public:
     }
 
 private:
-    [[nodiscard]] status do_modify(wq_state next) const noexcept {
+    [[nodiscard]] status do_modify(wq_state next, std::uint32_t more = 0,
+                                   wq_state current = wq_state::unknown) const noexcept {
         ibv_wq_attr attr{};
-        attr.attr_mask = IBV_WQ_ATTR_STATE;
+        attr.attr_mask = IBV_WQ_ATTR_STATE | more;
         attr.wq_state = static_cast<ibv_wq_state>(next);
+        attr.curr_wq_state = static_cast<ibv_wq_state>(current);
         return check_number("ibv_modify_wq", ::ibv_modify_wq(this->native_handle(), &attr));
     }
     [[nodiscard]] status do_modify(wq_flags flags, wq_flags mask) const noexcept {

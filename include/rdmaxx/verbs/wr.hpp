@@ -31,6 +31,7 @@ enum class wr_opcode : int {
     bind_mw = IBV_WR_BIND_MW,
     send_with_inv = IBV_WR_SEND_WITH_INV,
     tso = IBV_WR_TSO,
+    driver1 = 11,      // a provider's own
     flush = 14,        // rdma-core 45
     atomic_write = 15, // rdma-core 44
 };
@@ -48,6 +49,7 @@ enum class wr_opcode : int {
     case wr_opcode::bind_mw: return "bind_mw";
     case wr_opcode::send_with_inv: return "send_with_inv";
     case wr_opcode::tso: return "tso";
+    case wr_opcode::driver1: return "driver1";
     case wr_opcode::flush: return "flush";
     case wr_opcode::atomic_write: return "atomic_write";
     }
