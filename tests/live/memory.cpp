@@ -2,7 +2,10 @@
 // what a software device has none of.
 #include "live.hpp"
 
+#include <rdmaxx/verbs/buf.hpp>
+#include <rdmaxx/verbs/comp_cntr.hpp>
 #include <rdmaxx/verbs/dm.hpp>
+#include <rdmaxx/verbs/dmah.hpp>
 #include <rdmaxx/verbs/iova_mr.hpp>
 #include <rdmaxx/verbs/memory_resource.hpp>
 
@@ -277,3 +280,99 @@ TEST_CASE_METHOD(fixture, "null regions, dma-bufs, device memory and imports are
     const int dmabuf = refusal([&] { static_cast<void>(rdmaxx::iova_mr::reg_dmabuf_mr(local.domain, 0, 4096, 0, 0)); });
     CHECK((dmabuf == EOPNOTSUPP || dmabuf == EINVAL || dmabuf == EBADF));
 }
+
+// ---------------------------------------------------------------------------------------------------------------
+// What rdma-core 59 to 65 have added.
+
+#if RDMAXX_HAS_RESOLVE_ADDRINFO
+namespace {
+
+// What is not there can only be named where it depends on something.
+template <class Type, class>
+struct depending {
+    using type = Type;
+};
+template <class Type, class On>
+using of = typename depending<Type, On>::type;
+
+/// The client writes into a region of the server's.
+void write_into(connection& c, const rdmaxx::remote_buffer& target, std::string_view what) {
+    c.client.put(what);
+    const rdmaxx::sge piece = c.client.mr.sge(0, what.size());
+    c.client.qp.post_send(send_wr::rdma_write(piece, target).signaled());
+    c.client.next_ok();
+}
+
+template <class Connection>
+void into_extended_region(Connection& c) {
+    if constexpr (RDMAXX_HAS_REG_MR_EX) {
+        std::vector<std::byte> memory(8192);
+        const std::uint64_t iova = 0x7000'0000'0000 + reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
+        using region_type = of<rdmaxx::iova_mr, Connection>;
+        const region_type region =
+            region_type::reg_mr_ex(c.local.domain, rdmaxx::mr_init_attr(memory, full_access).iova(iova));
+        CHECK(region.iova() == iova);
+        write_into(c, region.remote().part(100, 8), "extended");
+        CHECK(text(std::span(memory).subspan(100, 8)) == "extended");
+        std::error_code ec;
+        CHECK_FALSE(region_type::reg_mr_ex(c.local.domain, rdmaxx::mr_init_attr(0, 0, 4096), ec)); // of a dma-buf
+        CHECK(ec);
+    }
+}
+
+template <class Connection>
+void into_allocated_buffer(Connection& c) {
+    if constexpr (RDMAXX_HAS_BUF) {
+        of<rdmaxx::buf, Connection> memory(c.local.domain, 8192);
+        CHECK(memory.bytes().size() == 8192);
+        const auto bytes = memory.bytes();
+        rdmaxx::mr whole = memory.reg_mr(c.local.domain, full_access);
+        write_into(c, whole.remote().part(5000, 9), "allocated");
+        CHECK(text(bytes.subspan(5000, 9)) == "allocated");
+        const rdmaxx::mr part = memory.reg_mr(c.local.domain, 4096, 64, full_access);
+        CHECK(part.addr() == bytes.data() + 4096);
+        write_into(c, part.remote().part(60, 4), "part");
+        CHECK(text(bytes.subspan(4156, 4)) == "part");
+        using region_type = of<rdmaxx::iova_mr, Connection>;
+        const region_type with_all =
+            region_type::reg_mr_ex(c.local.domain, rdmaxx::mr_init_attr(bytes, full_access).buf(memory));
+        memory.close(); // its regions keep it
+        whole.close();
+        write_into(c, with_all.remote().part(0, 4), "both");
+        CHECK(text(bytes.first(4)) == "both");
+        if constexpr (RDMAXX_HAS_BUF_DMABUF) {
+            const of<rdmaxx::buf, Connection> other(c.local.domain, 4096);
+            const int refused = refusal([&] { static_cast<void>(other.export_dmabuf_fd()); });
+            CHECK((refused == ENODATA || refused == EOPNOTSUPP)); // it is memory of the process
+        }
+    }
+}
+
+template <class Host>
+void refused_by_software(const Host& local) {
+    if constexpr (RDMAXX_HAS_DMAH)
+        CHECK(refusal([&] { of<rdmaxx::dmah, Host>(local.device, rdmaxx::dmah_init_attr().cpu_id(0)); }) == EOPNOTSUPP);
+    if constexpr (RDMAXX_HAS_QUERY_PORT_SPEED)
+        CHECK(refusal([&] { static_cast<void>(local.device.query_port_speed(1)); }) == EOPNOTSUPP);
+    if constexpr (RDMAXX_HAS_COMP_CNTR) {
+        using counter = of<rdmaxx::comp_cntr, Host>;
+        CHECK(refusal([&] { static_cast<void>(counter::query_caps(local.device)); }) == EOPNOTSUPP);
+        CHECK(refusal([&] { counter(local.device, rdmaxx::comp_cntr_type::bytes); }) == EOPNOTSUPP);
+    }
+}
+
+} // namespace
+
+TEST_CASE_METHOD(fixture, "data arrives in regions of reg_mr_ex, and in buffers that libibverbs allocates",
+                 "[memory][data][60]") {
+    connection c;
+    into_extended_region(c);
+    into_allocated_buffer(c);
+}
+
+TEST_CASE_METHOD(fixture, "DMA handles, speeds of bonds and completion counters are EOPNOTSUPP on a software device",
+                 "[memory][errors][60]") {
+    const host local;
+    refused_by_software(local);
+}
+#endif

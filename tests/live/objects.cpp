@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <tuple>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -142,7 +144,43 @@ TEST_CASE_METHOD(fixture, "the device tells its GIDs, P_Keys, ports and limits",
     std::error_code ec;
     rdmaxx::fork_init(ec);
     CHECK((!ec || ec == std::errc::invalid_argument)); // older ones: memory is registered already
-    CHECK(rdmaxx::mbps_to_rate(10'000) == rdmaxx::rate::gbps_10);
+    CHECK(std::string(to_string(d.device.device().node_type())) == "ca");
+    CHECK(std::string(to_string(attr.port_state())) == "active");
+}
+
+TEST_CASE_METHOD(fixture, "rates, names and flow labels are converted as libibverbs does it", "[objects]") {
+    using rdmaxx::rate;
+    for (const auto& [code, mbps, mult] :
+         {std::tuple{rate::gbps_2_5, 2'500, 1}, {rate::gbps_10, 10'000, 4}, {rate::gbps_40, 40'000, 16}}) {
+        CHECK(rate_to_mbps(code) == mbps);
+        CHECK(rdmaxx::mbps_to_rate(mbps) == code);
+        CHECK(rate_to_mult(code) == mult);
+        CHECK(rdmaxx::mult_to_rate(mult) == code);
+    }
+    CHECK(rate_to_mbps(rate::gbps_100) == 103'125);
+    CHECK(rate_to_mult(rate::gbps_100) == -1);
+    CHECK(rdmaxx::mbps_to_rate(1) == rate::max);
+    for (int i = 0; i <= 24; ++i) { // every one that libibverbs knows has a name here
+        const auto code = static_cast<rate>(i);
+        CHECK((rate_to_mbps(code) > 0) == (i != 0 && i != 1));
+        CHECK((std::string(to_string(code)) == "unknown") == (i == 1));
+    }
+    CHECK(rdmaxx::flow_label_to_udp_sport(0) == IB_ROCE_UDP_ENCAP_VALID_PORT_MIN);
+    CHECK(rdmaxx::flow_label_to_udp_sport(0x12345) > IB_ROCE_UDP_ENCAP_VALID_PORT_MIN);
+    // libibverbs' names are sentences, and here they are the enumerators'; what it knows is known here.
+    const auto knows = []<class Ours, class Theirs>(const char* (*theirs)(Theirs), Ours ours) {
+        const auto text_of = [&](int value) {
+            return std::string(theirs(static_cast<Theirs>(value)));
+        };
+        if (text_of(static_cast<int>(ours)) != text_of(1000))
+            CHECK(std::string(to_string(ours)) != "unknown");
+    };
+    for (int i = 0; i <= 30; ++i) {
+        knows(&::ibv_wc_status_str, static_cast<rdmaxx::wc_status>(i));
+        knows(&::ibv_event_type_str, static_cast<rdmaxx::async_event_type>(i));
+        knows(&::ibv_node_type_str, static_cast<rdmaxx::node_type>(i));
+        knows(&::ibv_port_state_str, static_cast<rdmaxx::port_state>(i));
+    }
 }
 
 TEST_CASE_METHOD(fixture, "a datagram by hand: to an address of the table, and back to where it came from",
