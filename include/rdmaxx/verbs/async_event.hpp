@@ -43,7 +43,7 @@ enum class async_event_type : int {
     client_reregister = IBV_EVENT_CLIENT_REREGISTER,
     gid_change = IBV_EVENT_GID_CHANGE,
     wq_fatal = IBV_EVENT_WQ_FATAL,
-    device_speed_change = 20, // rdma-core 62
+    device_speed_change = 20, ///< of one port or more: query_port_speed of each. rdma-core 62
 };
 
 /// The enumerator's name; `unknown` for a value that this version does not know.
@@ -130,8 +130,7 @@ enum class async_subject { device, port, cq, qp, srq, wq };
     case async_event_type::pkey_change:
     case async_event_type::sm_change:
     case async_event_type::client_reregister:
-    case async_event_type::gid_change:
-    case async_event_type::device_speed_change: return async_subject::port;
+    case async_event_type::gid_change: return async_subject::port;
     default: return async_subject::device;
     }
 }
