@@ -457,14 +457,22 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
         !optional_parent(call.name(), "CQ", request.recv_cq, request.context, parents, recv_cq) ||
         !optional_parent(call.name(), "SRQ", request.srq, request.context, parents, srq))
         return EINVAL;
-    if (request.table != nullptr) {
+    const bool hashed = request.table != nullptr;
+    if (hashed) {
         auto* table = expect<ind_table_object>(call.name(), "indirection table", request.table);
         if (table == nullptr || request.table->context != request.context)
             return EINVAL;
         parents.push_back(table);
     }
-    const bool target = request.type == IBV_QPT_XRC_RECV || request.table != nullptr;
-    if (!target && (send_cq == nullptr || (recv_cq == nullptr && request.type != IBV_QPT_XRC_SEND)))
+    const bool target = request.type == IBV_QPT_XRC_RECV;
+    const bool sends = !target && !(hashed && request.cap.max_send_wr == 0);
+    const bool receives = !target && request.type != IBV_QPT_XRC_SEND && !hashed;
+    if ((sends && send_cq == nullptr) || (receives && recv_cq == nullptr)) {
+        report(std::string(call.name()) + ": null CQ, this would crash");
+        return EINVAL;
+    }
+    if (hashed &&
+        (recv_cq != nullptr || srq != nullptr || request.cap.max_recv_wr != 0 || request.cap.max_recv_sge != 0))
         return EINVAL;
     if (!within_limits(request.cap))
         return EINVAL;
@@ -537,8 +545,13 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
         note(IBV_QP_INIT_ATTR_CREATE_FLAGS, "source_qpn", attr->source_qpn);
         note(IBV_QP_INIT_ATTR_MAX_TSO_HEADER, "max_tso_header", attr->max_tso_header);
         note(IBV_QP_INIT_ATTR_RX_HASH, "rx_hash", attr->rx_hash_conf.rx_hash_fields_mask);
-        if ((attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0)
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0) {
             request.table = attr->rwq_ind_tbl;
+            if (request.table == nullptr) {
+                report(std::string(call.name()) + ": null table, this would crash");
+                return EINVAL;
+            }
+        }
         note(IBV_QP_INIT_ATTR_RX_HASH, "function", attr->rx_hash_conf.rx_hash_function);
         note(IBV_QP_INIT_ATTR_RX_HASH, "key of", attr->rx_hash_conf.rx_hash_key_len);
         // As the kernel: the queues of the table are in the place of its own.
@@ -1271,6 +1284,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
     return int_call("ibv_query_qp", qp, returns::error_number, [&](c_call& call) {
+        call.detail("mask " + std::to_string(mask));
         ibv_qp_state now = IBV_QPS_UNKNOWN;
         {
             section lock;

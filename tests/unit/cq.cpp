@@ -415,9 +415,34 @@ TEST_CASE_METHOD(unit::test, "comp_channel::wait: failures name their call; no r
         CHECK(failed.code == EIO);
         CHECK(failed.call == call);
     }
+    const rdmaxx::cq deaf(on.device, 4);
+    const comp_channel others(on.device);
+    const rdmaxx::cq elsewhere(on.device, 4, others);
     const std::size_t before = fake::calls();
     CHECK(caught([&] { static_cast<void>(on.events.wait(on.queue, std::span<wc>())); }).code == EINVAL);
+    // Their events would never come here.
+    for (const cq_ref queue : {cq_ref(deaf), cq_ref(elsewhere), cq_ref()}) {
+        const caught failed([&] { static_cast<void>(on.events.wait(queue, room)); });
+        CHECK(failed.code == EINVAL);
+        CHECK(contains(failed.cause, "do not arrive on this channel"));
+    }
     CHECK(fake::calls() == before);
+}
+
+TEST_CASE_METHOD(unit::test, "cq: a channel that was wanted and is empty is an error", "[cq]") {
+    const opened with;
+    const caught failed([&] { rdmaxx::cq(with.device, 4, comp_channel()).close(); });
+    CHECK(failed.code == EINVAL);
+    CHECK(contains(failed.cause, "empty completion channel"));
+    std::error_code ec;
+    CHECK_FALSE(rdmaxx::cq::create(with.device, 4, comp_channel_ref(), 0, ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK_FALSE(cq_ex<>::create(with.device, 4, comp_channel(), 0, ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK_FALSE(cq_ex<>::create(with.device, cq_init_attr_ex(4).parent_domain(pd()), ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK(cq_ex<>::create(with.device, 4, {}, 0, ec)); // none was wanted
+    CHECK(!ec);
 }
 
 // ---------------------------------------------------------------- polling
@@ -482,7 +507,7 @@ TEST_CASE_METHOD(unit::test, "cq: a negative poll is an error, whatever errno sa
         int result;
         int expected;
     };
-    const row row = GENERATE(values<struct row>({{-1, EIO}, {-5, EIO}, {-12, ENOMEM}}));
+    const row row = GENERATE(values<struct row>({{-1, EIO}, {-2, EIO}, {-5, EIO}, {-12, ENOMEM}}));
     std::array<wc, 4> room;
     std::array<ibv_wc, 4> c_room{};
     errno = EBADF;

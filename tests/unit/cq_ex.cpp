@@ -299,6 +299,13 @@ TEST_CASE_METHOD(unit::test, "poll range: a failing start or next is an error, a
         CHECK(completion.ok());
     }
     CHECK(number(ec) == EIO);
+    // mlx5's own code for a broken queue, whose number is that of "nothing there".
+    fake::fail("ibv_start_poll").returning(-2);
+    for (const auto completion : queue.poll(ec))
+        FAIL(completion.wr_id());
+    CHECK(number(ec) == EIO);
+    fake::fail("ibv_start_poll").returning(-2);
+    CHECK(caught([&] { static_cast<void>(queue.poll()); }).code == EIO);
     CHECK_FALSE(fake::polling(queue.native_handle()));
     for (const auto completion : queue.poll(ec))
         CHECK(completion.ok());

@@ -171,6 +171,8 @@ TEST_CASE_METHOD(unit::test, "td and parent_domain: what fails is the C call's e
     fake::fail("ibv_alloc_parent_domain", 1, EOPNOTSUPP);
     CHECK(caught([&] { const parent_domain domain{parent_domain_attr(with.pd)}; }).call == "ibv_alloc_parent_domain");
     std::error_code ec;
+    CHECK_FALSE(parent_domain::create(parent_domain_attr(with.pd).td(td()), ec));
+    CHECK(number(ec) == EINVAL);
     CHECK_FALSE(parent_domain::create(parent_domain_attr(pd()), ec));
     CHECK(number(ec) == EINVAL);
     CHECK_FALSE(td::create(context(), ec));
@@ -427,6 +429,11 @@ TEST_CASE_METHOD(unit::test, "flow: what fails says why", "[objects]") {
         crowded.count(counted);
     CHECK_FALSE(flow::create(connected, crowded, ec));
     CHECK(number(ec) == E2BIG);
+    for (const flow_attr& empty : {flow_attr(1).count(counters()), flow_attr(1).action(flow_action())}) {
+        const caught failed([&] { const flow rule(connected, empty); });
+        CHECK(failed.code == EINVAL);
+        CHECK(contains(failed.cause, "empty"));
+    }
     fake::fail("ibv_create_flow_action_esp", 1, EOPNOTSUPP);
     CHECK_FALSE(flow_action::create(with.device, {}, ec));
     CHECK(number(ec) == EOPNOTSUPP);
@@ -575,6 +582,12 @@ TEST_CASE_METHOD(unit::test, "ah: back to the sender of a datagram", "[objects]"
     const ah back = ah::from_datagram(with.pd, got, 1);
     CHECK(back);
     CHECK(fake::calls("ibv_create_ah_from_wc") == 1);
+    // C would look into the header.
+    const caught headless([&] { static_cast<void>(ah::from_wc(with.pd, received(48), nullptr, 1)); });
+    CHECK(headless.code == EINVAL);
+    CHECK(contains(headless.cause, "40 bytes"));
+    CHECK(fake::calls("ibv_create_ah_from_wc") == 1);
+    CHECK(ah::from_wc(with.pd, received(48, 0), nullptr, 1)); // InfiniBand, in one subnet: it has none
     fake::fail("ibv_init_ah_from_wc", 1, EINVAL);
     const caught failed([&] { static_cast<void>(init_ah_from_datagram(with.device, got, 1)); });
     CHECK(failed.code == EINVAL);

@@ -587,6 +587,43 @@ TEST_CASE_METHOD(unit::test, "drain: queues that are full take the markers when 
     CHECK(fake::calls("ibv_post_recv") >= 6);
 }
 
+TEST_CASE_METHOD(unit::test, "drain: a device that takes no markers has what comes handed on, and is an error",
+                 "[drain]") {
+    posting p;
+    const qp_ref qp = p.client.qp();
+    const bool receives_too = GENERATE(false, true);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        qp.post_send(p.region, i);
+        qp.post_recv(p.region, i);
+    }
+    fake::fail("ibv_post_send").with(EINVAL); // as bnxt_re, efa and cxgb4 in the error state
+    if (receives_too)
+        fake::fail("ibv_post_recv").with(EINVAL);
+    unsigned flushed = 0;
+    std::error_code ec;
+    qp.drain(
+        60s, [&](const wc&) { ++flushed; }, ec);
+    CHECK(number(ec) == EOPNOTSUPP);
+    CHECK(flushed == 6);
+    CHECK(qp.query().state() == qp_state::err);
+}
+
+TEST_CASE_METHOD(unit::test, "qp: asks for no more attributes than it needs", "[qp]") {
+    const connection c;
+    const auto asked = [] {
+        return fake::log().back().detail;
+    };
+    static_cast<void>(c.client.qp().cap());
+    CHECK(asked() == "mask " + std::to_string(IBV_QP_CAP));
+    static_cast<void>(c.client.qp().query(IBV_QP_STATE));
+    CHECK(asked() == "mask " + std::to_string(IBV_QP_STATE));
+    std::error_code ec;
+    CHECK(c.client.qp().query(IBV_QP_STATE | IBV_QP_CAP, ec).state() == qp_state::rts);
+    CHECK(asked() == "mask " + std::to_string(IBV_QP_STATE | IBV_QP_CAP));
+    static_cast<void>(c.client.qp().query());
+    CHECK(asked() == "mask " + std::to_string((IBV_QP_DEST_QPN << 1) - 1));
+}
+
 TEST_CASE_METHOD(unit::test, "drain: completions of another queue pair on the same CQ are handed on", "[drain]") {
     connection c; // both ends on one CQ
     std::array<std::byte, 64> memory{};
@@ -659,8 +696,8 @@ TEST_CASE_METHOD(unit::test, "drain: failures name their call", "[drain]") {
         CHECK(failed.call == call);
     };
     fails("ibv_modify_qp", EINVAL);
-    fails("ibv_post_send", EINVAL);
-    fails("ibv_post_recv", EINVAL);
+    fails("ibv_post_send", EIO);
+    fails("ibv_post_recv", EIO);
     fake::fail("ibv_poll_cq").returning(-1);
     const caught broken([&] { c.client.qp().drain(1s, [](const wc&) {}); });
     CHECK(broken.code == EIO);

@@ -170,6 +170,27 @@ TEST_CASE_METHOD(unit::test, "qp_init_attr_ex: a hash over packets spreads them 
     CHECK(contains(empty.cause, "empty indirection table"));
 }
 
+TEST_CASE_METHOD(unit::test, "qp: what libibverbs would look into without a check is an error", "[qp]") {
+    opened o;
+    const cq none;
+    const caught no_cq([&] { qp(o.pd, qp_init_attr(none)).close(); });
+    CHECK(no_cq.code == EINVAL);
+    CHECK(no_cq.call == "ibv_create_qp");
+    CHECK(contains(no_cq.cause, "empty CQ"));
+    CHECK(contains(caught([&] { qp(o.pd, qp_init_attr(o.cq, none)).close(); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { qp(o.pd, qp_init_attr(none, o.cq)).close(); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { qp(o.pd, qp_init_attr_ex(qp_init_attr(none))).close(); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { qp_ex<send_ops::send>(o.pd, qp_init_attr(none)).close(); }).cause, "empty CQ"));
+    CHECK(contains(caught([&] { qp(pd(), qp_init_attr_ex::xrc_recv(xrcd())).close(); }).cause, "empty"));
+    CHECK(contains(caught([&] { qp(o.pd, qp_init_attr_ex::xrc_recv(xrcd())).close(); }).cause, "XRC domain"));
+    // Of the sending end of extended reliable connections, C asks for no receive CQ.
+    CHECK(qp(o.pd, qp_init_attr(o.cq, none).type(qp_type::xrc_send)));
+    // A shared receive queue that was wanted: without it the queue pair would get one of its own.
+    CHECK(contains(caught([&] { qp(o.pd, qp_init_attr(o.cq).srq(srq())).close(); }).cause, "empty SRQ"));
+    CHECK(contains(caught([&] { qp_ex<send_ops::send>(o.pd, qp_init_attr(o.cq).srq(srq())).close(); }).cause,
+                   "empty SRQ"));
+}
+
 TEST_CASE_METHOD(unit::test, "qp: the receiving end of XRC has a domain, which it keeps, and neither PD nor CQ",
                  "[qp_ex]") {
     opened o;

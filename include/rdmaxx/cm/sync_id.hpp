@@ -189,6 +189,8 @@ private:
 
     [[nodiscard]] detail::status init(addrinfo_entry entry, detail::parent<ibv_pd> domain,
                                       const qp_init_attr* attr) noexcept {
+        if (attr != nullptr && attr->empty_srq_)
+            return {"rdma_create_ep", EINVAL, "empty SRQ"};
         ibv_qp_init_attr copy{};
         if (attr != nullptr)
             copy = attr->raw(); // C writes what it granted into it

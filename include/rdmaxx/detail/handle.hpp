@@ -294,13 +294,13 @@ public:
     template <class Traits>
         requires std::same_as<typename Traits::raw_type, Raw> parent(const owner<Traits>& from)
     noexcept // NOLINT(*-explicit-*): a parameter type
-        : raw_(from.native_handle()), node_(passkey::block(from)) {}
+        : raw_(from.native_handle()), node_(passkey::block(from)), given_(true) {}
 
     /// Pins nothing.
     /// Pins nothing.
     template <class Ref>
         requires std::derived_from<Ref, ref<Raw>> parent(const Ref& from)
-    noexcept : raw_(from.native_handle()) {} // NOLINT(*-explicit-*): a parameter type
+    noexcept : raw_(from.native_handle()), given_(true) {} // NOLINT(*-explicit-*): a parameter type
 
     /// The C pointer; null when empty.
     [[nodiscard]] Raw* native_handle() const noexcept { return raw_; }
@@ -308,10 +308,13 @@ public:
     [[nodiscard]] keep pin() const noexcept { return keep(node_); }
     /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return raw_ != nullptr; }
+    /// True for an owner or a ref that is empty. Where a parent may be left out, that is not the same: it was wanted.
+    [[nodiscard]] bool given_empty() const noexcept { return given_ && raw_ == nullptr; }
 
 private:
     Raw* raw_ = nullptr;
     node* node_ = nullptr;
+    bool given_ = false;
 };
 
 } // namespace rdmaxx::inline v0::detail

@@ -420,6 +420,8 @@ protected:
             return {"rdma_create_qp", EINVAL, "the id has a queue pair already"};
         if (attr.raw().send_cq == nullptr || attr.raw().recv_cq == nullptr)
             return {"rdma_create_qp", EINVAL, "empty CQ"};
+        if (attr.empty_srq_)
+            return {"rdma_create_qp", EINVAL, "empty SRQ"};
         if (domain && domain.native_handle()->context != raw->verbs)
             return {"rdma_create_qp", EINVAL, "the PD belongs to another device than the id"};
         ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
@@ -459,6 +461,8 @@ protected:
 
     [[nodiscard]] status do_create_qp_ex(parent<ibv_pd> domain, const qp_init_attr_ex& attr) noexcept {
         ibv_qp_init_attr_ex c = attr.raw();
+        if (attr.basic_.empty_srq_)
+            return {"rdma_create_qp_ex", EINVAL, "empty SRQ"};
         if (domain) {
             c.pd = domain.native_handle();
             c.comp_mask |= IBV_QP_INIT_ATTR_PD;

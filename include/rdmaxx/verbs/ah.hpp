@@ -27,6 +27,7 @@ struct ah_traits {
     ibv_wc completion = received.completion().raw(); // C takes it and the header as non-const, and does not write
     alignas(ibv_grh) std::byte header[datagram::grh_size];
     std::memcpy(header, received.header().data(), sizeof header);
+    errno = 0; // not every failure sets it
     return check_errno("ibv_init_ah_from_wc", ::ibv_init_ah_from_wc(device.native_handle(), port_num, &completion,
                                                                     reinterpret_cast<ibv_grh*>(header), &attr));
 }
@@ -167,6 +168,8 @@ private:
             return {"ibv_create_ah_from_wc", EINVAL, "empty PD"};
         if (!completion.is_recv())
             return {"ibv_create_ah_from_wc", EINVAL, "the completion is not of a receive that succeeded"};
+        if (grh == nullptr && has(completion.flags(), wc_flags::grh))
+            return {"ibv_create_ah_from_wc", EINVAL, "no header: the first 40 bytes of the receive are wanted"};
         ibv_wc copy = completion.raw(); // C takes both as non-const, and does not write
         auto* header = static_cast<ibv_grh*>(const_cast<void*>(grh));
         return make(

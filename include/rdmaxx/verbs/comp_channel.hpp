@@ -211,6 +211,8 @@ private:
         const std::span<wc> room = std::exchange(completions, {});
         if (room.empty())
             return {"ibv_poll_cq", EINVAL, "no room for a completion"};
+        if (!cq || cq.native_handle()->channel != native_handle())
+            return {"ibv_get_cq_event", EINVAL, "the CQ's events do not arrive on this channel"};
         std::error_code ec;
         for (;;) {
             completions = cq.poll(room, ec);

@@ -237,6 +237,7 @@ private:
     }
     [[nodiscard]] status do_query_pkey(std::uint8_t port, int index, std::uint16_t& pkey) const noexcept {
         decltype(htons(0)) wire = 0;
+        errno = 0; // not every failure sets it
         const status result =
             check_errno("ibv_query_pkey", ::ibv_query_pkey(this->native_handle(), port, index, &wire));
         pkey = ntohs(wire);

@@ -51,6 +51,12 @@ struct cq_traits {
     }
 };
 
+/// What a failing poll means: providers return -1 without errno, a code of their own (-2, mlx5's, mlx4's and hns's
+/// CQ_POLL_ERR, whose number is ENOENT's), or a negative errno.
+[[nodiscard]] inline int poll_error(int result) noexcept {
+    return result < -2 ? -result : EIO;
+}
+
 /// The operations of cq and cq_ref.
 template <class Handle>
 class cq_ops : public Handle {
@@ -159,9 +165,8 @@ private:
         clear(ec);
         return static_cast<std::size_t>(count);
     }
-    /// Providers return -1 without errno, or a negative errno.
     [[nodiscard]] static status broken(int result) noexcept {
-        return {"ibv_poll_cq", result == -1 ? EIO : -result, "the CQ is broken (overrun, or a device failure)"};
+        return {"ibv_poll_cq", poll_error(result), "the CQ is broken (overrun, or a device failure)"};
     }
     [[noreturn]] RDMAXX_COLD static void raise_broken(int result) {
         raise(broken(result));
@@ -233,6 +238,8 @@ private:
                                       detail::parent<ibv_comp_channel> channel, int comp_vector) noexcept {
         if (!device)
             return {"ibv_create_cq", EINVAL, "empty context"};
+        if (channel.given_empty())
+            return {"ibv_create_cq", EINVAL, "empty completion channel"};
         return enter(
             "ibv_create_cq",
             [&]() noexcept {

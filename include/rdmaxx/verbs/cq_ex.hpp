@@ -271,12 +271,18 @@ private:
             return true;
         if (result != ENOENT) [[unlikely]] {
             if constexpr (Throws)
-                detail::raise_number(call, result);
+                raise(call, result);
             else
-                *ec_ = detail::code_of_number(result);
+                *ec_ = failed(call, result).code();
         }
         return false;
     }
+
+    /// Positive, as the man page has it, or as ibv_poll_cq's.
+    [[nodiscard]] RDMAXX_COLD static detail::status failed(const char* call, int result) noexcept {
+        return {call, result > 0 ? result : detail::poll_error(result)};
+    }
+    [[noreturn]] RDMAXX_COLD static void raise(const char* call, int result) { detail::raise(failed(call, result)); }
 
     ibv_cq_ex* cq_;
     std::error_code* ec_;
@@ -293,6 +299,7 @@ public:
     cq_init_attr_ex& channel(detail::parent<ibv_comp_channel> value) noexcept {
         raw_.channel = value.native_handle();
         channel_ = value.pin();
+        empty_channel_ = value.given_empty();
         return *this;
     }
     /// From 0 to below the context's num_comp_vectors: which interrupt.
@@ -317,6 +324,7 @@ public:
         raw_.parent_domain = value.native_handle();
         raw_.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
         parent_domain_ = value.pin();
+        empty_domain_ = !value;
         return *this;
     }
 #endif
@@ -339,6 +347,8 @@ private:
     ibv_cq_init_attr_ex raw_{};
     detail::keep channel_;
     detail::keep parent_domain_;
+    bool empty_channel_ = false;
+    bool empty_domain_ = false;
 };
 
 namespace detail {
@@ -448,6 +458,10 @@ private:
     [[nodiscard]] detail::status init(detail::parent<ibv_context> device, const cq_init_attr_ex& attr) noexcept {
         if (!device)
             return {"ibv_create_cq_ex", EINVAL, "empty context"};
+        if (attr.empty_channel_)
+            return {"ibv_create_cq_ex", EINVAL, "empty completion channel"};
+        if (attr.empty_domain_)
+            return {"ibv_create_cq_ex", EINVAL, "empty parent domain"};
         ibv_cq_init_attr_ex c = attr.raw();
         c.wc_flags = detail::bits(Fields);
         return this->enter(

@@ -590,6 +590,7 @@ public:
     flow_attr& action(detail::parent<ibv_flow_action> value) noexcept {
         ibv_flow_spec_action_handle spec{};
         spec.action = value.native_handle();
+        empty_ = empty_ || !value;
         pin(value.pin());
         return append(spec, IBV_FLOW_SPEC_ACTION_HANDLE);
     }
@@ -597,6 +598,7 @@ public:
     flow_attr& count(detail::parent<ibv_counters> value) noexcept {
         ibv_flow_spec_counter_action spec{};
         spec.counters = value.native_handle();
+        empty_ = empty_ || !value;
         pin(value.pin());
         return append(spec, IBV_FLOW_SPEC_ACTION_COUNT);
     }
@@ -643,6 +645,7 @@ private:
     detail::keep pins_[max_pins];
     std::size_t pin_count_ = 0;
     bool overflow_ = false;
+    bool empty_ = false;
 };
 
 namespace detail {
@@ -694,6 +697,8 @@ private:
     [[nodiscard]] detail::status init(qp_ref queue, const flow_attr& attr) noexcept {
         if (!queue)
             return {"ibv_create_flow", EINVAL, "empty queue pair"};
+        if (attr.empty_)
+            return {"ibv_create_flow", EINVAL, "empty action, or empty counters"};
         if (attr.overflow_)
             return {"ibv_create_flow", E2BIG, "more specs, or more actions and counters, than a rule may have"};
         flow_attr copy = attr; // C takes it as non-const

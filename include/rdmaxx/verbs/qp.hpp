@@ -184,21 +184,24 @@ public:
         return explain_modify(attr.raw(), attr.mask());
     }
 
-    /// All attributes, and what was granted at creation. C call: ibv_query_qp(3).
-    [[nodiscard]] qp_info query() const {
+    /// Attributes, and what was granted at creation. C call: ibv_query_qp(3).
+    /// @param mask enum ibv_qp_attr_mask bits of what is wanted, all without: others may be filled in as well
+    /// @throws error EOPNOTSUPP for attributes that the device does not tell (EFA's tells few)
+    [[nodiscard]] qp_info query(int mask = all_attributes) const {
         qp_info info;
-        check(do_query(info));
+        check(do_query(info, mask));
         return info;
     }
-    [[nodiscard]] qp_info query(std::error_code& ec) const noexcept {
+    [[nodiscard]] qp_info query(std::error_code& ec) const noexcept { return query(all_attributes, ec); }
+    [[nodiscard]] qp_info query(int mask, std::error_code& ec) const noexcept {
         qp_info info;
-        assign(ec, do_query(info));
+        assign(ec, do_query(info, mask));
         return info;
     }
 
     /// The granted capabilities: queue depths, SGEs, inline data; at least what was asked for.
-    [[nodiscard]] ibv_qp_cap cap() const { return query().cap(); }
-    [[nodiscard]] ibv_qp_cap cap(std::error_code& ec) const noexcept { return query(ec).cap(); }
+    [[nodiscard]] ibv_qp_cap cap() const { return query(IBV_QP_CAP).cap(); }
+    [[nodiscard]] ibv_qp_cap cap(std::error_code& ec) const noexcept { return query(IBV_QP_CAP, ec).cap(); }
 
 #if RDMAXX_HAS_LINUX_VERBS
     /// Limits how fast it sends, in the state rts. Not every device can.
@@ -254,7 +257,9 @@ public:
     /// CQs; one thread at a time may poll them. The queue pair must not get new requests meanwhile. Receives of a
     /// shared receive queue are not its own: those that it took complete, the others stay.
     /// @param timeout any std::chrono::duration
-    /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq
+    /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq; EOPNOTSUPP where the device takes no
+    ///         requests in the error state, so that it cannot tell when all have completed: what came until nothing
+    ///         more did was handed on, and the end of the queue pair ends the rest
     template <class Handler, duration Duration>
     void drain(Duration timeout, Handler&& on_completion) const {
         check(do_drain(deadline::after(timeout), on_completion));
@@ -300,7 +305,7 @@ private:
 
     [[nodiscard]] std::string explain_modify(const ibv_qp_attr& attr, int mask) const {
         qp_info now;
-        if (do_query(now).failed())
+        if (do_query(now, IBV_QP_STATE).failed())
             return {};
         return detail::explain_modify(type(), now.state(), attr, mask);
     }
@@ -315,9 +320,12 @@ private:
     }
 #endif
 
-    [[nodiscard]] status do_query(qp_info& info) const noexcept {
-        constexpr int everything = (IBV_QP_DEST_QPN << 1) - 1;
-        return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, everything, &info.init));
+    static constexpr int quiet = 1000; // polls that find nothing, 50 us and more each
+
+    static constexpr int all_attributes = (IBV_QP_DEST_QPN << 1) - 1;
+
+    [[nodiscard]] status do_query(qp_info& info, int mask) const noexcept {
+        return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, mask, &info.init));
     }
 
     template <class Qp>
@@ -331,7 +339,7 @@ private:
     template <class Handler>
     [[nodiscard]] status do_drain(deadline until, Handler&& on_completion) const {
         qp_info made;
-        if (const status result = do_query(made); result.failed())
+        if (const status result = do_query(made, IBV_QP_STATE | IBV_QP_CAP); result.failed())
             return result;
         if (made.state() == qp_state::reset)
             return {}; // it takes no requests, and has no way to the error state
@@ -358,18 +366,23 @@ private:
             else
                 on_completion(completion);
         };
+        bool unmarked = false; // some providers (bnxt_re, efa, cxgb4) take no requests in the error state
+        int idle = 0;
         for (;;) {
             // A full queue takes the marker when completions have been polled.
             if (!send_posted && !send_done) {
                 const int error = try_post_send(send);
                 send_posted = error == 0;
-                if (error != 0 && error != ENOMEM)
+                send_done = unmarked = error == EINVAL;
+                if (error != 0 && error != ENOMEM && error != EINVAL)
                     return {"ibv_post_send", error};
             }
             if (!recv_posted && !recv_done) {
                 const int error = this->try_post_recv(recv);
                 recv_posted = error == 0;
-                if (error != 0 && error != ENOMEM)
+                recv_done = error == EINVAL;
+                unmarked = unmarked || recv_done;
+                if (error != 0 && error != ENOMEM && error != EINVAL)
                     return {"ibv_post_recv", error};
                 // Soft-RoCE does not look at receives that are posted in the error state (this one, and the program's,
                 // which may fill the queue) until it is told again.
@@ -390,8 +403,11 @@ private:
                     handle(completion);
                 found = found || !filled.empty();
             }
-            if (send_done && recv_done)
+            idle = found ? 0 : idle + 1;
+            if (send_done && recv_done && !unmarked)
                 return {};
+            if (send_done && recv_done && idle == quiet)
+                return {"ibv_poll_cq", EOPNOTSUPP, "the device cannot tell when all that was posted has completed"};
             if (!found) {
                 if (until.left_ns() == 0)
                     return {"ibv_poll_cq", ETIMEDOUT, "not everything that was posted has completed"};
@@ -503,6 +519,8 @@ private:
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const qp_init_attr& attr) noexcept {
         if (!domain)
             return {"ibv_create_qp", EINVAL, "empty PD"};
+        if (const char* empty = attr.lacking())
+            return {"ibv_create_qp", EINVAL, empty};
         ibv_qp_init_attr copy = attr.raw(); // C writes what it granted into it
         return make(
             "ibv_create_qp", [&]() noexcept { return ::ibv_create_qp(domain.native_handle(), &copy); }, domain.pin(),
@@ -537,8 +555,8 @@ protected:
         } else if (c.xrcd == nullptr) {
             return {"ibv_create_qp_ex", EINVAL, "empty PD"};
         }
-        if ((c.comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0 && c.rwq_ind_tbl == nullptr)
-            return {"ibv_create_qp_ex", EINVAL, "empty indirection table"};
+        if (const char* empty = attr.lacking())
+            return {"ibv_create_qp_ex", EINVAL, empty};
         ibv_context* device = domain ? domain.native_handle()->context : c.xrcd->context;
         return make(
             "ibv_create_qp_ex",

@@ -127,6 +127,7 @@ public:
     /// the queue pair.
     qp_init_attr& srq(detail::parent<ibv_srq> value) noexcept {
         srq_ = value.pin();
+        empty_srq_ = !value;
         return set(raw_.srq, value.native_handle());
     }
     /// C's qp_context, for asynchronous events.
@@ -142,6 +143,16 @@ private:
     template <class>
     friend class detail::id_owner;
 
+    /// Null, or what libibverbs would look into without a check, and a shared receive queue that was wanted.
+    /// @param hashed its receives go to a table of work queues
+    [[nodiscard]] const char* lacking(bool hashed = false) const noexcept {
+        const bool sends = raw_.qp_type != IBV_QPT_XRC_RECV && !(hashed && raw_.cap.max_send_wr == 0);
+        const bool receives = raw_.qp_type != IBV_QPT_XRC_RECV && raw_.qp_type != IBV_QPT_XRC_SEND && !hashed;
+        if ((sends && raw_.send_cq == nullptr) || (receives && raw_.recv_cq == nullptr))
+            return "empty CQ";
+        return empty_srq_ ? "empty SRQ" : nullptr;
+    }
+
     template <class Field, class Value>
     qp_init_attr& set(Field& field, Value value) noexcept {
         field = value;
@@ -152,6 +163,7 @@ private:
     detail::keep send_cq_;
     detail::keep recv_cq_;
     detail::keep srq_;
+    bool empty_srq_ = false;
 };
 
 /// enum ibv_qp_create_flags.
@@ -250,11 +262,16 @@ public:
         return with(IBV_QP_INIT_ATTR_MAX_TSO_HEADER);
     }
     /// Receives go to the work queues of a table, by a hash over the packet: an owner, which is kept, or a ref, which
-    /// must outlive the queue pair. It has no receive queue of its own then.
+    /// must outlive the queue pair. It then has no receive queue of its own, so what the attributes say of one is taken
+    /// out: C refuses it. Devices may want no send queue either (mlx5): max_send_wr(0).
     qp_init_attr_ex& rx_hash(detail::parent<ibv_rwq_ind_table> table, const ibv_rx_hash_conf& hash) noexcept {
-        raw_.cap.max_recv_wr = raw_.cap.max_recv_sge = 0;
         raw_.recv_cq = nullptr;
         raw_.srq = nullptr;
+        raw_.cap.max_recv_wr = raw_.cap.max_recv_sge = 0;
+        if (raw_.cap.max_send_wr == 0) {
+            raw_.send_cq = nullptr;
+            raw_.cap.max_send_sge = 0;
+        }
         raw_.rwq_ind_tbl = table.native_handle();
         raw_.rx_hash_conf = hash;
         table_ = table.pin();
@@ -286,6 +303,15 @@ private:
     qp_init_attr_ex& with(std::uint32_t mask) noexcept {
         raw_.comp_mask |= mask;
         return *this;
+    }
+
+    /// Null, or what libibverbs would look into without a check.
+    [[nodiscard]] const char* lacking() const noexcept {
+        if ((raw_.comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0 && raw_.rwq_ind_tbl == nullptr)
+            return "empty indirection table";
+        if ((raw_.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && raw_.xrcd == nullptr)
+            return "empty XRC domain";
+        return basic_.lacking(raw_.rwq_ind_tbl != nullptr);
     }
 
     ibv_qp_init_attr_ex raw_{};

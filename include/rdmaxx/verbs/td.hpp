@@ -91,6 +91,7 @@ public:
     parent_domain_attr& td(detail::parent<ibv_td> value) noexcept {
         raw_.td = value.native_handle();
         td_pin_ = value.pin();
+        empty_td_ = !value;
         return *this;
     }
 
@@ -127,6 +128,7 @@ private:
     detail::parent<ibv_pd> domain_;
     detail::keep domain_pin_;
     detail::keep td_pin_;
+    bool empty_td_ = false;
 };
 
 /// A PD in whose place it can be used everywhere, and whose queues are of one thread, or in memory of the program's.
@@ -152,6 +154,8 @@ private:
     [[nodiscard]] detail::status init(const parent_domain_attr& attr) noexcept {
         if (!attr.domain_)
             return {"ibv_alloc_parent_domain", EINVAL, "empty PD"};
+        if (attr.empty_td_)
+            return {"ibv_alloc_parent_domain", EINVAL, "empty thread domain"};
         ibv_parent_domain_init_attr copy = attr.raw_; // C takes it as non-const
         return make(
             "ibv_alloc_parent_domain",
