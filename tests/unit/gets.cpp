@@ -191,6 +191,7 @@ TEST_CASE_METHOD(unit::test, "event_channel: no time, or negative time, is a try
     CHECK_FALSE(on.channel.get_cm_event_until(std::chrono::system_clock::time_point()));
     CHECK_FALSE(on.channel.get_cm_event_until(clock::time_point::min()));
     CHECK_FALSE(on.channel.get_cm_event_until(std::chrono::system_clock::time_point::min()));
+    CHECK_FALSE(on.channel.get_cm_event_until(std::chrono::sys_days::min()));
     CHECK(elapsed(start) < 4s);
     std::error_code ec = std::make_error_code(std::errc::io_error);
     CHECK_FALSE(on.channel.get_cm_event_for(0s, ec));
@@ -218,7 +219,7 @@ TEST_CASE_METHOD(unit::test, "event_channel: a timed get waits for its time, not
 
 TEST_CASE_METHOD(unit::test, "event_channel: the longest durations wait, and do not overflow", "[get]") {
     bound_id on;
-    const auto forever = GENERATE(0, 1, 2, 3);
+    const auto forever = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
     worker later([&] {
         std::this_thread::sleep_for(30ms);
         push(on.id, type::established);
@@ -230,8 +231,18 @@ TEST_CASE_METHOD(unit::test, "event_channel: the longest durations wait, and do 
         event = on.channel.get_cm_event_for(std::chrono::nanoseconds::max());
     else if (forever == 2)
         event = on.channel.get_cm_event_for(std::chrono::duration<double>(1e300));
-    else
+    else if (forever == 3)
         event = on.channel.get_cm_event_until(clock::time_point::max());
+    else if (forever == 4) // coarser than its clock, which cannot say them
+        event = on.channel.get_cm_event_until(std::chrono::sys_seconds::max());
+    else if (forever == 5)
+        event = on.channel.get_cm_event_until(std::chrono::sys_days::max());
+    else if (forever == 6)
+        event = on.channel.get_cm_event_until(std::chrono::sys_days(std::chrono::year(2500) / 1 / 1));
+    else if (forever == 7)
+        event = on.channel.get_cm_event_until(std::chrono::sys_days(std::chrono::year(2300) / 1 / 1));
+    else
+        event = on.channel.get_cm_event_until(std::chrono::time_point<clock, std::chrono::hours>::max());
     CHECK(event.type() == type::established);
 }
 

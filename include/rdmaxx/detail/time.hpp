@@ -28,19 +28,28 @@ concept time_point = requires(const T& value) {
 
 inline constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
 
-/// In nanoseconds, rounded up so that a wait is never shorter than asked for; out-of-range values saturate
-/// (hours::max() is for ever), negative ones become 0.
+/// In nanoseconds, which an integer has no room for when the unit is coarse (hours::max()).
 template <duration Duration>
-[[nodiscard]] constexpr std::int64_t nanoseconds(Duration value) noexcept {
+[[nodiscard]] constexpr long double exact_nanoseconds(Duration value) noexcept {
     constexpr auto num = static_cast<long double>(Duration::period::num);
     constexpr auto den = static_cast<long double>(Duration::period::den);
-    const long double exact = static_cast<long double>(value.count()) * num / den * 1e9L;
+    return static_cast<long double>(value.count()) * (1e9L * num / den); // exact for what nanoseconds can say
+}
+
+/// Rounded up so that a wait is never shorter than asked for; out-of-range values saturate (hours::max() is for ever),
+/// negative ones become 0.
+[[nodiscard]] constexpr std::int64_t whole_nanoseconds(long double exact) noexcept {
     if (!(exact > 0))
         return 0;
     if (exact >= static_cast<long double>(forever))
         return forever;
     const auto whole = static_cast<std::int64_t>(exact);
     return static_cast<long double>(whole) < exact ? whole + 1 : whole;
+}
+
+template <duration Duration>
+[[nodiscard]] constexpr std::int64_t nanoseconds(Duration value) noexcept {
+    return whole_nanoseconds(exact_nanoseconds(value));
 }
 
 /// In milliseconds for the C calls that take them, rounded up, at most INT_MAX.
@@ -70,10 +79,12 @@ public:
     template <time_point TimePoint>
     [[nodiscard]] static deadline at(TimePoint value) noexcept {
         const auto now = TimePoint::clock::now();
-        if constexpr (requires { now < value; })
-            if (!(now < value)) // time_point::min() is so far away that the difference would overflow
-                return after_ns(0);
-        return after(value - now);
+        // std::chrono compares and subtracts in the finer unit of both: sys_days of the year 2500 overflows there.
+        if constexpr (requires { exact_nanoseconds(value.time_since_epoch()), now.time_since_epoch(); })
+            return after_ns(whole_nanoseconds(exact_nanoseconds(value.time_since_epoch()) -
+                                              exact_nanoseconds(now.time_since_epoch())));
+        else
+            return after(value - now);
     }
 
     [[nodiscard]] static deadline after_ns(std::int64_t ns) noexcept {
