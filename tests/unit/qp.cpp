@@ -290,6 +290,14 @@ TEST_CASE_METHOD(unit::test, "post: a region that an SGE cannot say is ERANGE, w
     const std::size_t before = fake::calls();
     CHECK(caught([&] { c.client.qp().post_send(huge); }).code == ERANGE);
     CHECK(caught([&] { c.client.qp().post_recv(huge); }).code == ERANGE);
+    std::error_code ec;
+    c.client.qp().post_send(huge, 0, ec);
+    CHECK(number(ec) == ERANGE);
+    ec.clear();
+    c.client.qp().post_recv(huge, 0, ec);
+    CHECK(number(ec) == ERANGE);
+    CHECK(c.client.qp().try_post_send(huge) == ERANGE);
+    CHECK(c.client.qp().try_post_recv(huge) == ERANGE);
     CHECK(fake::calls() == before);
 }
 

@@ -125,13 +125,26 @@ public:
     }
 
     /// Receives into one piece of memory.
-    void post_recv(const sge& piece, std::uint64_t wr_id = 0) const {
-        recv_wr request(piece);
-        request.wr_id(wr_id);
-        post_recv(request);
+    void post_recv(const sge& piece, std::uint64_t wr_id = 0) const { post_recv(recv_wr(piece).wr_id(wr_id)); }
+    void post_recv(const sge& piece, std::uint64_t wr_id, std::error_code& ec) const noexcept {
+        post_recv(recv_wr(piece).wr_id(wr_id), ec);
+    }
+    /// @return 0 or an errno
+    [[nodiscard]] int try_post_recv(const sge& piece, std::uint64_t wr_id = 0) const noexcept {
+        return try_post_recv(recv_wr(piece).wr_id(wr_id));
     }
     /// Receives into a whole memory region.
     void post_recv(mr_ref region, std::uint64_t wr_id = 0) const { post_recv(region.sge(), wr_id); }
+    void post_recv(mr_ref region, std::uint64_t wr_id, std::error_code& ec) const noexcept {
+        const sge piece = region.sge(ec);
+        if (!ec)
+            post_recv(piece, wr_id, ec);
+    }
+    [[nodiscard]] int try_post_recv(mr_ref region, std::uint64_t wr_id = 0) const noexcept {
+        std::error_code ec;
+        const sge piece = region.sge(ec);
+        return ec ? ec.value() : try_post_recv(piece, wr_id);
+    }
 };
 
 } // namespace rdmaxx::inline v0::detail

@@ -111,12 +111,27 @@ public:
 
     /// Sends one piece of memory, signaled. The common case.
     void post_send(const sge& piece, std::uint64_t wr_id = 0) const {
-        send_wr request = send_wr::send(piece);
-        request.wr_id(wr_id).signaled();
-        post_send(request);
+        post_send(send_wr::send(piece).wr_id(wr_id).signaled());
+    }
+    void post_send(const sge& piece, std::uint64_t wr_id, std::error_code& ec) const noexcept {
+        post_send(send_wr::send(piece).wr_id(wr_id).signaled(), ec);
+    }
+    /// @return 0 or an errno
+    [[nodiscard]] int try_post_send(const sge& piece, std::uint64_t wr_id = 0) const noexcept {
+        return try_post_send(send_wr::send(piece).wr_id(wr_id).signaled());
     }
     /// Sends a whole memory region, signaled.
     void post_send(mr_ref region, std::uint64_t wr_id = 0) const { post_send(region.sge(), wr_id); }
+    void post_send(mr_ref region, std::uint64_t wr_id, std::error_code& ec) const noexcept {
+        const sge piece = region.sge(ec);
+        if (!ec)
+            post_send(piece, wr_id, ec);
+    }
+    [[nodiscard]] int try_post_send(mr_ref region, std::uint64_t wr_id = 0) const noexcept {
+        std::error_code ec;
+        const sge piece = region.sge(ec);
+        return ec ? ec.value() : try_post_send(piece, wr_id);
+    }
 
     /// Binds a type 1 window to a piece of a memory region, or with mw_bind_info() to nothing; window.rkey() is another
     /// one afterwards. It is a request of the send queue: nothing that is posted later overtakes it. (A type 2 window is
