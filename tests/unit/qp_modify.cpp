@@ -192,6 +192,8 @@ TEST_CASE_METHOD(unit::test, "queue_slots: unsignaled requests keep theirs until
     CHECK(slots.take(3, true));
     slots.untake(3, true);
     CHECK(slots.free() == 3);
+    CHECK(slots.take(0));
+    slots.untake(0);
     CHECK(slots.give() == 1);
     CHECK(slots.free() == 4);
     // Round and round.

@@ -63,7 +63,7 @@ public:
 
     /// The last take() was for requests that were then not posted.
     void untake(std::uint32_t count = 1, bool signaled = true) noexcept {
-        if (signaled && pending_ > 0) {
+        if (signaled && count > 0 && pending_ > 0) {
             --pending_;
             open_ += groups_[(first_ + pending_) % size_];
         }
