@@ -323,6 +323,10 @@ TEST_CASE_METHOD(unit::test, "flow: the other specs", "[objects]") {
     CHECK(flow_ipv6().dst_ip(there).raw().mask.dst_ip[15] == 0xff);
     CHECK(flow_ipv6().dst_ip(there, 0).raw().mask.dst_ip[0] == 0);
     CHECK(flow_ipv4().src_ip({}, 0).raw().mask.src_ip == 0);
+    // A prefix that is too long matches one address, not all.
+    CHECK(flow_ipv4().dst_ip({}, 33).raw().mask.dst_ip == 0xffffffff);
+    CHECK(flow_ipv4().src_ip({}, 64).raw().mask.src_ip == 0xffffffff);
+    CHECK(flow_ipv6().dst_ip(there, 129).raw().mask.dst_ip[0] == 0xff);
     CHECK(flow_ipv4().src_ip({}).raw().mask.src_ip == 0xffffffff);
     CHECK(flow_tcp().raw().type == IBV_FLOW_SPEC_TCP);
     CHECK(static_cast<int>(flow_tcp().inner().raw().type) == (IBV_FLOW_SPEC_TCP | IBV_FLOW_SPEC_INNER));

@@ -107,7 +107,7 @@ inline constexpr mac_address all_of_mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 [[nodiscard]] inline in_addr prefix_mask(unsigned bits) noexcept {
     in_addr mask{};
-    mask.s_addr = bits == 0 ? 0 : htonl(~std::uint32_t{0} << (32 - bits));
+    mask.s_addr = bits == 0 ? 0 : htonl(~std::uint32_t{0} << (bits < 32 ? 32 - bits : 0));
     return mask;
 }
 
@@ -145,7 +145,7 @@ public:
 /// IPv4. Addresses are as in_addr and sockaddr_in have them.
 class flow_ipv4 : public detail::flow_spec<ibv_flow_spec_ipv4_ext, IBV_FLOW_SPEC_IPV4_EXT> {
 public:
-    /// @param prefix how many bits of it count, 0 to 32
+    /// @param prefix how many bits of it count, 0 to 32; more is 32
     flow_ipv4& src_ip(in_addr value, unsigned prefix = 32) noexcept {
         raw_.val.src_ip = value.s_addr;
         raw_.mask.src_ip = detail::prefix_mask(prefix).s_addr;
@@ -183,7 +183,7 @@ public:
 /// IPv6.
 class flow_ipv6 : public detail::flow_spec<ibv_flow_spec_ipv6, IBV_FLOW_SPEC_IPV6> {
 public:
-    /// @param prefix how many bits of it count, 0 to 128
+    /// @param prefix how many bits of it count, 0 to 128; more is 128
     flow_ipv6& src_ip(const in6_addr& value, unsigned prefix = 128) noexcept {
         return address(raw_.val.src_ip, raw_.mask.src_ip, value, prefix);
     }
