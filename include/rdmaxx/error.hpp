@@ -166,6 +166,8 @@ public:
         "fatal error of the device",
         "no response in time",
         "general error of the device",
+        "an operation on tagged receives failed: the list is out of step",
+        "a tagged message was announced, and not all of it came",
     };
     static const detail::table_category category("ibv_wc status", texts, sizeof texts / sizeof *texts);
     return category;
@@ -307,13 +309,13 @@ namespace detail {
 }
 
 /// The likely causes of a failure on this machine, a sentence a line, for people: is there a device, are its nodes
-/// there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the limits; empty
-/// where nothing is known. Not for hot paths.
+/// there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the limits. Of a
+/// request that failed (wc_category()), where to look on both sides. Empty where nothing is known. Not for hot paths.
 [[nodiscard]] inline std::string diagnose(const std::error_code& code, const char* call) {
     if (code.category() == reject_category() || code.category() == sidr_category())
         return "The peer was reached and said no: " + code.message() + ".";
-    if (code.category() == wc_category()) // its message is the cause
-        return {};
+    if (code.category() == wc_category())
+        return detail::diagnose_wc(code.value());
     return detail::diagnose_errno(code.value(), call);
 }
 [[nodiscard]] inline std::string diagnose(const error& failed) {

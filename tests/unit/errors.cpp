@@ -104,7 +104,7 @@ TEST_CASE_METHOD(unit::test, "sidr_category: names and texts, also of numbers it
 
 TEST_CASE_METHOD(unit::test, "wc_category: a text for every status", "[errors]") {
     CHECK(std::string(wc_category().name()) == "ibv_wc status");
-    for (int status = IBV_WC_SUCCESS; status <= IBV_WC_GENERAL_ERR; ++status) {
+    for (int status = IBV_WC_SUCCESS; std::string(to_string(static_cast<wc_status>(status))) != "unknown"; ++status) {
         CAPTURE(status);
         CHECK_FALSE(wc_category().message(status).empty());
         CHECK((status == 0 || !contains(wc_category().message(status), "ibv_wc status")));
@@ -113,6 +113,7 @@ TEST_CASE_METHOD(unit::test, "wc_category: a text for every status", "[errors]")
     CHECK(wc_category().message(IBV_WC_REM_ACCESS_ERR) ==
           "the peer's memory does not allow it, or the range lies outside");
     CHECK(wc_category().message(IBV_WC_GENERAL_ERR) == "general error of the device");
+    CHECK(contains(wc_category().message(IBV_WC_TM_RNDV_INCOMPLETE), "tagged"));
     CHECK(wc_category().message(99) == "ibv_wc status 99");
 }
 

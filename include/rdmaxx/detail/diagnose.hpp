@@ -160,6 +160,39 @@ private:
     return d.text();
 }
 
+/// enum ibv_wc_status by number: this header does without verbs.h.
+[[nodiscard]] inline std::string diagnose_wc(int status) {
+    switch (status) {
+    case 1: // loc_len_err
+        return "Post receives as long as the longest message (of a datagram, 40 bytes longer: the routing header comes "
+               "first).";
+    case 4: // loc_prot_err
+        return "Look at the SGEs: each lies inside its region, with the lkey of that, in the queue pair's PD; what is "
+               "received or read into needs local_write; and the region must stay until the completion.";
+    case 5: // wr_flush_err
+        return "Not the reason: that is in the first completion of the queue pair that failed otherwise, or the peer "
+               "or this program has disconnected.";
+    case 6: // mw_bind_err
+        return "The region needs access::mw_bind, and the window no more access than the region has.";
+    case 9: // rem_inv_req_err
+        return "The peer's receive may be shorter than the message, or its queue pair does not take the operation "
+               "(access_flags, max_dest_rd_atomic).";
+    case 8:  // loc_access_err
+    case 10: // rem_access_err
+        return "Registration and queue pair need remote_read, remote_write or remote_atomic, as the operation is; the "
+               "rkey must be of a region that still exists, and the range inside it.";
+    case 11: // rem_op_err
+        return "The peer's queue pair failed: its completions and asynchronous events say why.";
+    case 12: // retry_exc_err
+        return "The peer's process or machine is gone, or something on the path drops the packets (RoCE is UDP port "
+               "4791), or timeout and retry_cnt are too small for a loaded peer.";
+    case 13: // rnr_retry_exc_err
+        return "Post receives before the peer may send, and again as they are used up; with rnr_retry 7 the sender "
+               "waits for one without end.";
+    default: return {};
+    }
+}
+
 } // namespace rdmaxx::inline v0::detail
 
 #endif
