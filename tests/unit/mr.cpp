@@ -196,6 +196,27 @@ TEST_CASE_METHOD(unit::test, "mr: rereg_mr changes what is named, and keeps the 
     CHECK_FALSE(fake::alive(kept.native_handle()));
 }
 
+TEST_CASE_METHOD(unit::test, "mr: rereg_mr gives a range of const objects no access that writes", "[mr]") {
+    const opened with;
+    static constexpr std::array<std::byte, 64> constant{};
+    std::array<std::byte, 64> writable{};
+    std::error_code ec;
+    const auto is_kept = [&](mr region) {
+        const std::size_t before = fake::calls();
+        const caught refused([&] { region.rereg_mr(mr_change().access(access::local_write)); });
+        CHECK(refused.code == EINVAL);
+        CHECK(contains(refused.cause, "const"));
+        region.rereg_mr(mr_change().access(access::local_write | access::remote_write), ec);
+        CHECK(number(ec) == EINVAL);
+        CHECK(fake::calls() == before);
+        region.rereg_mr(mr_change().access(access::remote_read));
+        region.rereg_mr(mr_change().translation(writable).access(access::local_write));
+        region.rereg_mr(mr_change().access(access::local_write | access::remote_write));
+    };
+    is_kept(mr(with.pd, constant));
+    is_kept(mr::create(with.pd, constant, access::none, ec));
+}
+
 TEST_CASE_METHOD(unit::test, "mr: rereg_mr says what became of the region", "[mr]") {
     std::array<std::byte, 64> memory{};
     const opened with;

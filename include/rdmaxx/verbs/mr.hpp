@@ -178,7 +178,10 @@ namespace detail {
 struct mr_traits {
     using raw_type = ibv_mr;
     using ref_type = mr_ref;
-    using block = detail::block<ibv_mr, 2>; // pd, buf
+    struct block : detail::block<ibv_mr, 2> { // pd, buf
+        using detail::block<ibv_mr, 2>::block;
+        bool of_const = false; // registered as memory that is only read
+    };
     static status destroy(block& b) noexcept { return check_number("ibv_dereg_mr", ::ibv_dereg_mr(b.raw)); }
 };
 
@@ -236,7 +239,8 @@ class mr_ops : public Handle {
 public:
     using Handle::Handle;
 
-    /// The memory: where it begins in this process, and how long it is.
+    /// The memory: where it begins in this process, and how long it is. It is not for writing where the region was made
+    /// from a range of const objects, which the type cannot say.
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {
         return {static_cast<std::byte*>(this->native_handle()->addr), this->native_handle()->length};
     }
@@ -406,14 +410,14 @@ public:
         requires std::is_const_v<detail::element_of<Range>> mr(detail::parent<ibv_pd> domain, Range&& range,
                                                                read_access flags = access::none) {
             const auto memory = std::as_bytes(std::span(range));
-            checked(init(domain, memory, flags.flags()), memory.size());
+            checked(init(domain, memory, flags), memory.size());
         }
     template <detail::registrable Range>
         requires std::is_const_v<detail::element_of<Range>>
     [[nodiscard]] static mr create(detail::parent<ibv_pd> domain, Range&& range, read_access flags,
                                    std::error_code& ec) noexcept {
         mr result;
-        detail::assign(ec, result.init(domain, std::as_bytes(std::span(range)), flags.flags()));
+        detail::assign(ec, result.init(domain, std::as_bytes(std::span(range)), flags));
         return result;
     }
 
@@ -471,9 +475,20 @@ private:
             domain.pin());
     }
 
+    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::span<const std::byte> memory,
+                                      read_access flags) noexcept {
+        const detail::status made = init(domain, memory, flags.flags());
+        if (!made.failed())
+            detail::passkey::block(*this)->of_const = true;
+        return made;
+    }
+
     [[nodiscard]] detail::status do_rereg(const mr_change& change) noexcept {
         if (!*this)
             return {"ibv_rereg_mr", EINVAL, "empty region"};
+        const bool moves = (change.flags_ & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+        if (detail::passkey::block(*this)->of_const && !moves && has(change.access_, detail::write_access))
+            return {"ibv_rereg_mr", EINVAL, "a range of const objects can only be read"};
         if ((change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0 && change.domain_ == nullptr)
             return {"ibv_rereg_mr", EINVAL, "empty PD"};
         if (detail::lacks_local_write(change.access_))
@@ -484,6 +499,8 @@ private:
         const bool changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
         if (changed && (change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0)
             detail::passkey::block(*this)->parents[0] = change.pin_;
+        if (changed && moves) // to memory that can be written
+            detail::passkey::block(*this)->of_const = false;
         if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
             return {"ibv_rereg_mr", errno, "the device cannot; the region is as before"};
         switch (result) {
