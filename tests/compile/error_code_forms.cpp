@@ -215,6 +215,7 @@ IS_NOEXCEPT(pair.attach_mcast(group, 0, ec));
 IS_NOEXCEPT(pair.detach_mcast(group, 0, ec));
 IS_NOEXCEPT(ah::from_datagram(domain, received, 1, ec));
 IS_NOEXCEPT(init_ah_from_datagram(device, received, 1, ec));
+IS_NOEXCEPT(ah_attr_to(gid_entry(), group, 1, ec));
 IS_NOEXCEPT(resolve_eth_l2_from_gid(device, ah_attr, ec));
 IS_NOEXCEPT(datagram::create(received.completion(), constant, ec));
 IS_NOEXCEPT(queue.poll(room, ec));

@@ -94,6 +94,7 @@ TEST_CASE_METHOD(unit::test, "context: opens a device, and asks it", "[device]")
     std::error_code ec;
     CHECK(with.device.query_device(ec).phys_port_cnt == 1);
     CHECK(!ec);
+    CHECK(caught([&] { static_cast<void>(with.device.query_port(257)); }).code == EINVAL); // not port 1
     static_cast<void>(with.device.query_port(0, ec));
     CHECK(number(ec) == EINVAL);
     CHECK(with.device.async_fd() >= 0);
@@ -205,6 +206,21 @@ TEST_CASE_METHOD(unit::test, "context: finds the row of an address and a type, a
     REQUIRE(there);
     CHECK(there->index() == 2);
     CHECK(there->port_num() == 2);
+    const ibv_ah_attr path = ah_attr_to(*there, here->gid(), 1);
+    CHECK(path.is_global == 1);
+    CHECK(path.port_num == 2);
+    CHECK(path.grh.sgid_index == 2);
+    CHECK(path.grh.hop_limit == 1);
+    CHECK(gid(path.grh.dgid) == here->gid());
+    CHECK(ah_attr_to(*there, here->gid()).grh.hop_limit == 64);
+    // What tells a port and what takes one agree, under -Wconversion.
+    CHECK(with.device.query_port(there->port_num()).state == IBV_PORT_ACTIVE);
+    CHECK(with.device.query_pkey(there->port_num(), 0) == 0xffff);
+    CHECK(qp_attr(qp_state::init).port_num(there->port_num()).raw().port_num == 2);
+    CHECK(qp_attr(qp_state::init).port_num(258).raw().port_num == 0); // no port, and not port 2
+    gid_entry far;
+    far.raw().gid_index = 256;
+    CHECK(caught([&] { static_cast<void>(ah_attr_to(far, here->gid())); }).code == ERANGE); // not row 0
     CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.2"), gid_type::roce_v2));
     CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.1"), gid_type::ib));
     CHECK_FALSE(with.device.find_gid(address::parse("192.0.2.1"), gid_type::roce_v2, 3));
@@ -239,6 +255,7 @@ TEST_CASE_METHOD(unit::test, "context: P_Keys in host byte order", "[device]") {
     CHECK(beyond.code == EINVAL);
     CHECK(beyond.call == "ibv_query_pkey");
     std::error_code ec;
+    CHECK(caught([&] { static_cast<void>(with.device.query_pkey(257, 0)); }).code == EINVAL);
     static_cast<void>(with.device.query_pkey(2, 0, ec));
     CHECK(number(ec) == EINVAL);
 }

@@ -5,12 +5,15 @@
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
 #include <rdmaxx/verbs/datagram.hpp>
+#include <rdmaxx/verbs/gid.hpp>
 #include <rdmaxx/verbs/pd.hpp>
+#include <rdmaxx/verbs/port.hpp>
 #include <rdmaxx/verbs/wc.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace rdmaxx::inline v0 {
 namespace detail {
@@ -22,14 +25,15 @@ struct ah_traits {
     static status destroy(block& b) noexcept { return check_number("ibv_destroy_ah", ::ibv_destroy_ah(b.raw)); }
 };
 
-[[nodiscard]] inline status init_ah_from(context_ref device, const datagram& received, std::uint8_t port_num,
+[[nodiscard]] inline status init_ah_from(context_ref device, const datagram& received, std::uint32_t port_num,
                                          ibv_ah_attr& attr) noexcept {
     ibv_wc completion = received.completion().raw(); // C takes it and the header as non-const, and does not write
     alignas(ibv_grh) std::byte header[datagram::grh_size];
     std::memcpy(header, received.header().data(), sizeof header);
     errno = 0; // not every failure sets it
-    return check_errno("ibv_init_ah_from_wc", ::ibv_init_ah_from_wc(device.native_handle(), port_num, &completion,
-                                                                    reinterpret_cast<ibv_grh*>(header), &attr));
+    return check_errno("ibv_init_ah_from_wc",
+                       ::ibv_init_ah_from_wc(device.native_handle(), c_port(port_num), &completion,
+                                             reinterpret_cast<ibv_grh*>(header), &attr));
 }
 
 } // namespace detail
@@ -38,17 +42,55 @@ struct ah_traits {
 /// @throws error EINVAL
 /// C call: ibv_init_ah_from_wc(3).
 [[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(context_ref device, const datagram& received,
-                                                       std::uint8_t port_num) {
+                                                       std::uint32_t port_num) {
     ibv_ah_attr attr{};
     detail::check(detail::init_ah_from(device, received, port_num, attr));
     return attr;
 }
 [[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(context_ref device, const datagram& received,
-                                                       std::uint8_t port_num, std::error_code& ec) noexcept {
+                                                       std::uint32_t port_num, std::error_code& ec) noexcept {
     ibv_ah_attr attr{};
     detail::assign(ec, detail::init_ah_from(device, received, port_num, attr));
     return attr;
 }
+
+#if RDMAXX_HAS_LINUX_VERBS
+namespace detail {
+
+[[nodiscard]] inline status path_to(const gid_entry& own, const gid& peer, std::uint8_t hop_limit,
+                                    ibv_ah_attr& attr) noexcept {
+    if (own.index() > std::numeric_limits<decltype(attr.grh.sgid_index)>::max())
+        return {"ibv_ah_attr", ERANGE, "sgid_index has 8 bits"};
+    attr.is_global = 1;
+    attr.port_num = c_port(own.port_num());
+    attr.grh.dgid = peer.raw();
+    attr.grh.sgid_index = static_cast<std::uint8_t>(own.index());
+    attr.grh.hop_limit = hop_limit;
+    return {};
+}
+
+} // namespace detail
+
+/// The path from a row of the device's own GID table to a peer, for qp_attr::ah_attr and address handles. What else a
+/// path may have (traffic class, flow label, service level) is 0, and the caller's to set.
+///
+///     const auto own = context.find_gid(local, gid_type::roce_v2);
+///     qp_attr(qp_state::rtr).ah_attr(ah_attr_to(own.value(), peer)) ...
+///
+/// @param hop_limit routers that packets may pass; 1 stays in the subnet
+/// @throws error ERANGE for a row from 256 on, which C has no room for
+[[nodiscard]] inline ibv_ah_attr ah_attr_to(const gid_entry& own, const gid& peer, std::uint8_t hop_limit = 64) {
+    ibv_ah_attr attr{};
+    detail::check(detail::path_to(own, peer, hop_limit, attr));
+    return attr;
+}
+[[nodiscard]] inline ibv_ah_attr ah_attr_to(const gid_entry& own, const gid& peer, std::uint8_t hop_limit,
+                                            std::error_code& ec) noexcept {
+    ibv_ah_attr attr{};
+    detail::assign(ec, detail::path_to(own, peer, hop_limit, attr));
+    return attr;
+}
+#endif
 
 /// Where a path leads on Ethernet: what raw packets are sent with.
 struct eth_l2 {
@@ -122,13 +164,13 @@ public:
     /// To the sender of a datagram that was received: `completion` is of that receive, and `grh` the first 40 bytes of its
     /// buffer. C call: ibv_create_ah_from_wc(3).
     [[nodiscard]] static ah from_wc(detail::parent<ibv_pd> domain, const wc& completion, const void* grh,
-                                    std::uint8_t port_num) {
+                                    std::uint32_t port_num) {
         ah result;
         detail::check(result.init(domain, completion, grh, port_num));
         return result;
     }
     [[nodiscard]] static ah from_wc(detail::parent<ibv_pd> domain, const wc& completion, const void* grh,
-                                    std::uint8_t port_num, std::error_code& ec) noexcept {
+                                    std::uint32_t port_num, std::error_code& ec) noexcept {
         ah result;
         detail::assign(ec, result.init(domain, completion, grh, port_num));
         return result;
@@ -136,11 +178,11 @@ public:
 
     /// To the sender of a datagram.
     [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received,
-                                          std::uint8_t port_num) {
+                                          std::uint32_t port_num) {
         return from_wc(domain, received.completion(), received.header().data(), port_num);
     }
     [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received,
-                                          std::uint8_t port_num, std::error_code& ec) noexcept {
+                                          std::uint32_t port_num, std::error_code& ec) noexcept {
         return from_wc(domain, received.completion(), received.header().data(), port_num, ec);
     }
 
@@ -163,7 +205,7 @@ private:
     }
 
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const wc& completion, const void* grh,
-                                      std::uint8_t port_num) noexcept {
+                                      std::uint32_t port_num) noexcept {
         if (!domain)
             return {"ibv_create_ah_from_wc", EINVAL, "empty PD"};
         if (!completion.is_recv())
@@ -174,7 +216,9 @@ private:
         auto* header = static_cast<ibv_grh*>(const_cast<void*>(grh));
         return make(
             "ibv_create_ah_from_wc",
-            [&]() noexcept { return ::ibv_create_ah_from_wc(domain.native_handle(), &copy, header, port_num); },
+            [&]() noexcept {
+                return ::ibv_create_ah_from_wc(domain.native_handle(), &copy, header, detail::c_port(port_num));
+            },
             domain.pin());
     }
 };

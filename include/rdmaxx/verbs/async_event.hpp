@@ -102,7 +102,7 @@ namespace detail {
 
 /// The port that an event is about, from 1.
 struct port_number {
-    int value; ///< for context_ops::query_port
+    std::uint32_t value; ///< for context_ops::query_port
 };
 
 namespace detail {
@@ -238,8 +238,8 @@ public:
         return is(detail::async_subject::wq) ? wq_ref(raw_.element.wq) : wq_ref();
     }
     /// From 1.
-    [[nodiscard]] int port_num() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
-        return is(detail::async_subject::port) ? raw_.element.port_num : 0;
+    [[nodiscard]] std::uint32_t port_num() const noexcept RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
+        return is(detail::async_subject::port) ? static_cast<std::uint32_t>(raw_.element.port_num) : 0;
     }
 
     /// The context that it was got from.
@@ -371,6 +371,10 @@ private:
 
 /// The next event of a context. Blocks until there is one; a signal does not end it. System calls. Any number of
 /// threads may get from one context; each event goes to one of them. C call: ibv_get_async_event(3).
+///
+/// Where several contexts are one C context (context(id), made twice), get from the one that the objects were made with:
+/// an event that another one gave out is not known to hold up the end of its object, which then waits for the ack inside
+/// the C call and is not reported.
 [[nodiscard]] inline async_event get_async_event(context& from) {
     async_event event;
     detail::check(detail::async_access::get(from, event, detail::deadline::never()));

@@ -102,13 +102,14 @@ public:
 
     /// State and limits of a port. System call.
     /// @param port from 1
+    /// @throws error EINVAL for a port that the device does not have
     /// C call: ibv_query_port(3).
-    [[nodiscard]] port_attr query_port(std::uint8_t port) const {
+    [[nodiscard]] port_attr query_port(std::uint32_t port) const {
         port_attr attr;
         check(do_query_port(port, attr));
         return attr;
     }
-    [[nodiscard]] port_attr query_port(std::uint8_t port, std::error_code& ec) const noexcept {
+    [[nodiscard]] port_attr query_port(std::uint32_t port, std::error_code& ec) const noexcept {
         port_attr attr;
         assign(ec, do_query_port(port, attr));
         return attr;
@@ -133,12 +134,12 @@ public:
     }
 
     /// An entry of a port's P_Key table, in host byte order. System call. C call: ibv_query_pkey(3).
-    [[nodiscard]] std::uint16_t query_pkey(std::uint8_t port, int index) const {
+    [[nodiscard]] std::uint16_t query_pkey(std::uint32_t port, int index) const {
         std::uint16_t pkey = 0;
         check(do_query_pkey(port, index, pkey));
         return pkey;
     }
-    [[nodiscard]] std::uint16_t query_pkey(std::uint8_t port, int index, std::error_code& ec) const noexcept {
+    [[nodiscard]] std::uint16_t query_pkey(std::uint32_t port, int index, std::error_code& ec) const noexcept {
         std::uint16_t pkey = 0;
         assign(ec, do_query_pkey(port, index, pkey));
         return pkey;
@@ -148,8 +149,8 @@ public:
     /// Where a port's P_Key table has it, for qp_attr::pkey_index; empty if it has not. System calls.
     /// @param pkey in host byte order; 0xffff is the default one
     /// C call: ibv_get_pkey_index(3).
-    [[nodiscard]] std::optional<std::uint16_t> find_pkey(std::uint8_t port, std::uint16_t pkey) const noexcept {
-        const int index = ::ibv_get_pkey_index(this->native_handle(), port, htons(pkey));
+    [[nodiscard]] std::optional<std::uint16_t> find_pkey(std::uint32_t port, std::uint16_t pkey) const noexcept {
+        const int index = ::ibv_get_pkey_index(this->native_handle(), c_port(port), htons(pkey));
         return index >= 0 ? std::optional(static_cast<std::uint16_t>(index)) : std::nullopt;
     }
 
@@ -223,9 +224,9 @@ private:
         clock = values.raw_clock;
         return result;
     }
-    [[nodiscard]] status do_query_port(std::uint8_t port, port_attr& attr) const noexcept {
+    [[nodiscard]] status do_query_port(std::uint32_t port, port_attr& attr) const noexcept {
         ibv_port_attr* raw = &attr;
-        return check_number("ibv_query_port", ::ibv_query_port(this->native_handle(), port, raw));
+        return check_number("ibv_query_port", ::ibv_query_port(this->native_handle(), c_port(port), raw));
     }
     template <class C>
     [[nodiscard]] status do_query_port_speed(std::uint32_t port, std::uint64_t& mbps) const noexcept {
@@ -235,11 +236,11 @@ private:
         mbps = hundreds * 100;
         return result;
     }
-    [[nodiscard]] status do_query_pkey(std::uint8_t port, int index, std::uint16_t& pkey) const noexcept {
+    [[nodiscard]] status do_query_pkey(std::uint32_t port, int index, std::uint16_t& pkey) const noexcept {
         decltype(htons(0)) wire = 0;
         errno = 0; // not every failure sets it
         const status result =
-            check_errno("ibv_query_pkey", ::ibv_query_pkey(this->native_handle(), port, index, &wire));
+            check_errno("ibv_query_pkey", ::ibv_query_pkey(this->native_handle(), c_port(port), index, &wire));
         pkey = ntohs(wire);
         return result;
     }
@@ -271,7 +272,8 @@ public:
 
     /// The device that a cm_id is bound to (include cm/cm_id.hpp), kept open when the id is gone: what the PD and the
     /// memory regions of a program that outlive single connections are made from. Opens every device of the machine
-    /// (about a millisecond): once for a program, not once for a connection.
+    /// (about a millisecond): once for a program, not once for a connection. Two of one device are one C context: take
+    /// its asynchronous events from the one that the objects were made with (see get_async_event).
     /// @throws error EINVAL for an id that is not bound to a device yet
     /// C calls: rdma_get_devices(3), rdma_free_devices(3).
     template <class Id>

@@ -547,12 +547,12 @@ public:
 
     /// @param port from 1
     /// @param priority 0 is the highest
-    explicit flow_attr(std::uint8_t port, flow_attr_type type = flow_attr_type::normal,
+    explicit flow_attr(std::uint32_t port, flow_attr_type type = flow_attr_type::normal,
                        std::uint16_t priority = 0) noexcept {
         head().type = static_cast<ibv_flow_attr_type>(type);
         head().size = sizeof(ibv_flow_attr);
         head().priority = priority;
-        head().port = port;
+        head().port = detail::c_port(port);
     }
     /// None unless set.
     flow_attr& flags(flow_flags value) noexcept {

@@ -6,6 +6,7 @@
 #include <rdmaxx/detail/verbs_api.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace rdmaxx::inline v0 {
 
@@ -203,6 +204,11 @@ enum class port_cap_flags2 : std::uint16_t {
 };
 
 namespace detail {
+/// A port for C, which mostly has 8 bits for one: 0, which is no port, for what does not fit.
+[[nodiscard]] constexpr std::uint8_t c_port(std::uint32_t port) noexcept {
+    return port <= std::numeric_limits<std::uint8_t>::max() ? static_cast<std::uint8_t>(port) : std::uint8_t{0};
+}
+
 template <>
 inline constexpr bool is_flags<port_cap_flags> = true;
 template <>

@@ -343,7 +343,7 @@ public:
     /// Index in the port's table of partition keys: 0 on RoCE.
     qp_attr& pkey_index(std::uint16_t value) noexcept { return set(raw_.pkey_index, value, IBV_QP_PKEY_INDEX); }
     /// From 1.
-    qp_attr& port_num(std::uint8_t value) noexcept { return set(raw_.port_num, value, IBV_QP_PORT); }
+    qp_attr& port_num(std::uint32_t value) noexcept { return set(raw_.port_num, detail::c_port(value), IBV_QP_PORT); }
     /// Of a UD queue pair: what senders must know.
     qp_attr& qkey(std::uint32_t value) noexcept { return set(raw_.qkey, value, IBV_QP_QKEY); }
     /// The path to the peer: GID, index of this side's, port, hop limit.
@@ -384,10 +384,10 @@ public:
         return set(raw_.en_sqd_async_notify, static_cast<std::uint8_t>(value), IBV_QP_EN_SQD_ASYNC_NOTIFY);
     }
     /// Another path to the peer, for automatic migration.
-    qp_attr& alt_path(const ibv_ah_attr& path, std::uint16_t pkey_index, std::uint8_t port_num,
+    qp_attr& alt_path(const ibv_ah_attr& path, std::uint16_t pkey_index, std::uint32_t port_num,
                       std::uint8_t timeout) noexcept {
         raw_.alt_pkey_index = pkey_index;
-        raw_.alt_port_num = port_num;
+        raw_.alt_port_num = detail::c_port(port_num);
         raw_.alt_timeout = timeout;
         return set(raw_.alt_ah_attr, path, IBV_QP_ALT_PATH);
     }
