@@ -1,10 +1,13 @@
 // After fork, the child's copies of owners and events forget: what they would end is the parent's.
 #include "test.hpp"
 
+#include <rdmaxx/verbs/memory_resource.hpp>
+
 #include <algorithm>
 #include <array>
 #include <csignal>
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,4 +170,33 @@ TEST_CASE_METHOD(unit::test, "fork: what the child makes itself it also ends", "
     std::vector<std::string> calls = fake::calls_in_children();
     for (const char* call : {"ibv_open_device", "ibv_close_device", "ibv_dealloc_pd", "ibv_destroy_cq"})
         CHECK(std::count(calls.begin(), calls.end(), call) == 1);
+}
+
+TEST_CASE_METHOD(unit::test, "fork: a registered_resource and its containers end in a child that has not their memory",
+                 "[fork]") {
+    const opened with;
+    constexpr std::size_t size = 64 * 1024;
+    std::optional<registered_resource> registered(std::in_place, with.pd, access::local_write, size);
+    std::optional<std::pmr::vector<int>> numbers(std::in_place, 100, &*registered);
+    // As after fork_init(), on a kernel that does not copy.
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    auto* first = reinterpret_cast<std::byte*>(numbers->data());
+    first -= reinterpret_cast<std::uintptr_t>(first) % page;
+    std::error_code ec;
+    while (registered->sge(std::span(first - page, 1), ec).length != 0)
+        first -= page;
+    REQUIRE(::madvise(first, size, MADV_DONTFORK) == 0);
+    const int result = in_child([&] {
+        bool refused = false;
+        try {
+            const std::pmr::vector<int> more(10, &*registered);
+        } catch (const std::bad_alloc&) {
+            refused = true;
+        }
+        numbers.reset();
+        registered.reset();
+        return refused ? 0 : 1;
+    });
+    CHECK(result == 0);
+    CHECK(fake::calls_in_children().empty());
 }

@@ -415,6 +415,9 @@ TEST_CASE_METHOD(unit::test, "registered_resource: containers whose elements can
 
         std::array<int, 4> foreign{};
         CHECK(caught([&] { static_cast<void>(registered.sge(foreign)); }).code == ERANGE);
+        const std::pmr::vector<int> empty(&registered); // which has no memory
+        CHECK(registered.sge(empty).length == 0);
+        CHECK(registered.remote(empty).length == 0);
         std::error_code ec;
         CHECK(registered.remote(foreign, ec) == remote_buffer{});
         CHECK(number(ec) == ERANGE);

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <memory_resource>
-#include <optional>
 #include <span>
 #include <utility>
+
+#include <unistd.h>
 
 namespace rdmaxx::inline v0 {
 namespace detail {
@@ -24,6 +26,10 @@ public:
 
     [[nodiscard]] status piece(std::span<const std::byte> memory, sge& out) const noexcept {
         const auto* found = find(memory.data());
+        if (found == nullptr && memory.empty()) { // an empty container has no memory
+            out = {};
+            return {};
+        }
         if (found == nullptr)
             return {"ibv_sge", ERANGE, "not memory of this resource"};
         std::error_code ec;
@@ -35,7 +41,8 @@ public:
         sge checked;
         if (const status result = piece(memory, checked); result.failed())
             return result;
-        out = {checked.addr, find(memory.data())->buffer.rkey(), checked.length};
+        const auto* found = find(memory.data());
+        out = {checked.addr, found != nullptr ? found->buffer.rkey() : rdmaxx::rkey{}, checked.length};
         return {};
     }
     [[nodiscard]] std::size_t count() const noexcept { return buffers_.size(); }
@@ -123,7 +130,9 @@ private:
 /// buffers of `buffer_size` bytes, gives pieces of them out through std::pmr::unsynchronized_pool_resource, and ends a
 /// buffer when nothing of it is used any more.
 ///
-/// One thread at a time may use it, its containers' allocations and sge() included.
+/// One thread at a time may use it, its containers' allocations and sge() included. In a forked child, which may not
+/// have the memory (fork_init), containers of trivial elements and the resource end without effect, and nothing is to
+/// be had from it.
 class registered_resource final : public std::pmr::memory_resource {
 public:
     /// How much is registered at once, unless said otherwise: 1 MiB.
@@ -137,9 +146,13 @@ public:
         : chunks_(domain, flags, buffer_size) {}
     registered_resource(const registered_resource&) = delete;
     registered_resource& operator=(const registered_resource&) = delete;
-    ~registered_resource() override = default;
+    ~registered_resource() override {
+        if (foreign_process())
+            static_cast<void>(pool_.release()); // its books are kept in the memory
+    }
 
-    /// The SGE of a range of objects in this resource's memory: a whole container, a part of it, one object.
+    /// The SGE of a range of objects in this resource's memory: a whole container, a part of it, one object. Of an empty
+    /// range, which may have no memory, an SGE of no bytes.
     /// @throws error ERANGE for memory that is not of this resource
     template <detail::registrable Range>
     [[nodiscard]] rdmaxx::sge sge(Range&& range) const {
@@ -177,19 +190,25 @@ public:
 
 private:
     void* do_allocate(std::size_t size, std::size_t alignment) override {
+        if (foreign_process())
+            return std::pmr::null_memory_resource()->allocate(size, alignment); // throws std::bad_alloc
         if (!pool_)
-            pool_.emplace(&chunks_); // takes memory at once
+            pool_ = std::make_unique<std::pmr::unsynchronized_pool_resource>(&chunks_); // takes memory at once
         return pool_->allocate(size, alignment);
     }
     void do_deallocate(void* at, std::size_t size, std::size_t alignment) override {
-        pool_->deallocate(at, size, alignment);
+        if (!foreign_process())
+            pool_->deallocate(at, size, alignment);
     }
     [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
         return this == &other;
     }
 
+    [[nodiscard]] bool foreign_process() const noexcept { return maker_ != ::getpid(); }
+
+    pid_t maker_ = ::getpid();
     detail::registered_chunks chunks_;
-    std::optional<std::pmr::unsynchronized_pool_resource> pool_; // first to go
+    std::unique_ptr<std::pmr::unsynchronized_pool_resource> pool_; // first to go
 };
 
 } // namespace rdmaxx::inline v0
