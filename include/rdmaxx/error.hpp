@@ -24,7 +24,7 @@ public:
     /// @param call the C function, a string literal
     /// @param cause what was wrong, a string literal; empty where the code says all
     /// @param subject what the call was about: an address
-    error(std::error_code code, const char* call, const char* cause, const std::string& subject)
+    RDMAXX_COLD error(std::error_code code, const char* call, const char* cause, const std::string& subject)
         : std::system_error(code, text(call, cause, subject)), call_(call), cause_(cause) {}
 
     /// The C function's name, a string literal: `rdma_resolve_addr`.
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] const char* cause() const noexcept { return cause_; }
 
 private:
-    static std::string text(const char* call, const char* cause, const std::string& subject) {
+    RDMAXX_COLD static std::string text(const char* call, const char* cause, const std::string& subject) {
         std::string result = call;
         if (!subject.empty())
             result.append(" ").append(subject);
@@ -57,7 +57,7 @@ public:
 
     [[nodiscard]] const char* name() const noexcept override { return name_; }
 
-    [[nodiscard]] std::string message(int value) const override {
+    [[nodiscard]] RDMAXX_COLD std::string message(int value) const override {
         if (value > 0 && value < count_)
             return texts_[value];
         return std::string(name_) + " " + std::to_string(value);
@@ -205,7 +205,7 @@ struct hang_report {
     held_event events[max_events] = {}; ///< the first of them
 
     /// `rdma_destroy_id 0x...: waiting for the ack of established (got by thread 17, this thread)`
-    [[nodiscard]] std::string to_string() const {
+    [[nodiscard]] RDMAXX_COLD std::string to_string() const {
         char head[128];
         std::snprintf(head, sizeof head, "%s %p: waiting %lld ms for the ack of %u event(s):", call, object,
                       static_cast<long long>(waited_ms), count);
@@ -311,14 +311,14 @@ namespace detail {
 /// The likely causes of a failure on this machine, a sentence a line, for people: is there a device, are its nodes
 /// there and permitted, what is RLIMIT_MEMLOCK. Looks at /sys/class/infiniband, /dev/infiniband and the limits. Of a
 /// request that failed (wc_category()), where to look on both sides. Empty where nothing is known. Not for hot paths.
-[[nodiscard]] inline std::string diagnose(const std::error_code& code, const char* call) {
+[[nodiscard]] RDMAXX_COLD inline std::string diagnose(const std::error_code& code, const char* call) {
     if (code.category() == reject_category() || code.category() == sidr_category())
         return "The peer was reached and said no: " + code.message() + ".";
     if (code.category() == wc_category())
         return detail::diagnose_wc(code.value());
     return detail::diagnose_errno(code.value(), call);
 }
-[[nodiscard]] inline std::string diagnose(const error& failed) {
+[[nodiscard]] RDMAXX_COLD inline std::string diagnose(const error& failed) {
     if (*failed.cause() != '\0')
         return std::string(failed.cause()) + ".";
     return diagnose(failed.code(), failed.call());

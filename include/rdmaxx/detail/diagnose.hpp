@@ -16,7 +16,7 @@
 namespace rdmaxx::inline v0::detail {
 
 /// RLIMIT_MEMLOCK of this process: `64 KiB`, or `unlimited`.
-[[nodiscard]] inline std::string memlock_limit() {
+[[nodiscard]] RDMAXX_COLD inline std::string memlock_limit() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
         return "unknown";
@@ -28,11 +28,11 @@ namespace rdmaxx::inline v0::detail {
 /// Collects sentences; each answers one question about this machine.
 class diagnosis {
 public:
-    void add(const std::string& sentence) { text_.append(text_.empty() ? "" : "\n").append(sentence); }
+    RDMAXX_COLD void add(const std::string& sentence) { text_.append(text_.empty() ? "" : "\n").append(sentence); }
     [[nodiscard]] const std::string& text() const noexcept { return text_; }
 
     /// Entries of a folder that start with `prefix`: -1 where there is no such folder.
-    [[nodiscard]] static int entries(const char* folder, const char* prefix) noexcept {
+    [[nodiscard]] RDMAXX_COLD static int entries(const char* folder, const char* prefix) noexcept {
         DIR* handle = ::opendir(folder);
         if (handle == nullptr)
             return -1;
@@ -44,7 +44,7 @@ public:
         return count;
     }
 
-    void devices() {
+    RDMAXX_COLD void devices() {
         const int count = entries("/sys/class/infiniband", "");
         if (count < 0)
             add("The kernel has no RDMA support loaded (/sys/class/infiniband is missing): load the driver "
@@ -66,7 +66,7 @@ public:
                 "(ibverbs-providers, libibverbs-utils).");
     }
 
-    void node(const char* path, const char* cure) {
+    RDMAXX_COLD void node(const char* path, const char* cure) {
         if (::access(path, F_OK) != 0)
             add(std::string(path) + " is missing: " + cure + "; in a container, pass /dev/infiniband in.");
         else if (::access(path, R_OK | W_OK) != 0)
@@ -74,7 +74,7 @@ public:
                 ": its mode or group, or the container's device rules.");
     }
 
-    void locked_memory() {
+    RDMAXX_COLD void locked_memory() {
         const std::string now = memlock_limit();
         add("Registered memory and queues are locked in RAM. RLIMIT_MEMLOCK (ulimit -l) is " + now +
             (now != "unlimited" ? ": raise it in limits.conf or the service's LimitMEMLOCK, or give the "
@@ -82,7 +82,7 @@ public:
                                 : ", so it is not the reason, unless a cgroup has its own limit."));
     }
 
-    void open_files() {
+    RDMAXX_COLD void open_files() {
         rlimit limit{};
         if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
             add("Too many open files: each channel and each context is one or two. RLIMIT_NOFILE (ulimit -n) "
@@ -98,7 +98,7 @@ private:
     return std::strncmp(call, prefix, std::strlen(prefix)) == 0;
 }
 
-[[nodiscard]] inline std::string diagnose_errno(int value, const char* call) {
+[[nodiscard]] RDMAXX_COLD inline std::string diagnose_errno(int value, const char* call) {
     diagnosis d;
     const bool address = is_call(call, "rdma_resolve") || is_call(call, "rdma_bind") || is_call(call, "rdma_get_cm");
     switch (value) {
@@ -161,7 +161,7 @@ private:
 }
 
 /// enum ibv_wc_status by number: this header does without verbs.h.
-[[nodiscard]] inline std::string diagnose_wc(int status) {
+[[nodiscard]] RDMAXX_COLD inline std::string diagnose_wc(int status) {
     switch (status) {
     case 1: // loc_len_err
         return "Post receives as long as the longest message (of a datagram, 40 bytes longer: the routing header comes "

@@ -83,7 +83,7 @@ inline constexpr qp_transition qp_transitions[] = {
 };
 
 /// The setters of qp_attr, by their bits.
-[[nodiscard]] inline std::string attribute_names(int mask) {
+[[nodiscard]] RDMAXX_COLD inline std::string attribute_names(int mask) {
     static constexpr const char* names[] = {
         "state",          "cur_state",     "en_sqd_async_notify",
         "access_flags",   "pkey_index",    "port_num",
@@ -107,7 +107,8 @@ inline constexpr qp_transition qp_transitions[] = {
 }
 
 /// What the table has against a change; "rc, init to rtr" alone where it has nothing.
-[[nodiscard]] inline std::string explain_modify(qp_type type, qp_state from, const ibv_qp_attr& attr, int mask) {
+[[nodiscard]] RDMAXX_COLD inline std::string explain_modify(qp_type type, qp_state from, const ibv_qp_attr& attr,
+                                                            int mask) {
     const qp_state to = (mask & IBV_QP_STATE) != 0 ? static_cast<qp_state>(attr.qp_state) : from;
     std::string text = std::string(to_string(type)) + ", " + to_string(from) + " to " + to_string(to);
     if ((mask & IBV_QP_CUR_STATE) != 0 && static_cast<qp_state>(attr.cur_qp_state) != from)

@@ -199,7 +199,7 @@ struct registration {
     std::size_t size;
     int error;
 
-    [[nodiscard]] std::string to_string() const {
+    [[nodiscard]] RDMAXX_COLD std::string to_string() const {
         std::string text = std::to_string(size) + " bytes";
         if (error == ENOMEM || error == EPERM)
             text.append(", RLIMIT_MEMLOCK ").append(memlock_limit());

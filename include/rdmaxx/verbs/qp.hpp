@@ -318,7 +318,7 @@ private:
         return check_number("ibv_detach_mcast", ::ibv_detach_mcast(this->native_handle(), &group.raw(), lid));
     }
 
-    [[nodiscard]] std::string explain_modify(const ibv_qp_attr& attr, int mask) const {
+    [[nodiscard]] RDMAXX_COLD std::string explain_modify(const ibv_qp_attr& attr, int mask) const {
         qp_info now;
         if (do_query(now, IBV_QP_STATE).failed())
             return {};
