@@ -4,6 +4,7 @@
 //     perf [-p port]                          server, for one client after the other
 //     perf [options] host[:port]              client
 //         -n rounds (1000)  -s bytes (8)  -w bytes for bandwidth (65536)  -e the operations: send,write,read,atomic
+//         -I most bytes that are sent inline (236, where the device takes as many: perftest's default)
 //         --plot file.svg                     the latencies' percentiles, as a picture
 //
 // Latency is half of a round trip for send and write (two sides that answer each other), as perftest has it, and the
@@ -33,6 +34,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t depth = 64;
+constexpr std::uint32_t most_inline = 236;
 constexpr std::size_t memory_size = std::size_t{1} << 20;
 constexpr send_ops ops = send_ops::send | send_ops::rdma_write | send_ops::rdma_read | send_ops::atomic_fetch_and_add;
 constexpr rdmaxx::access all = rdmaxx::access::local_write | rdmaxx::access::remote_write |
@@ -43,41 +45,50 @@ struct run {
     char operation = 0; // 's'end and 'w'rite are answered; for others the server only waits for the next; 'q'uit
     std::uint32_t size = 0;
     std::uint32_t rounds = 0;
+    std::uint32_t most_inline = 0;
 };
 
-/// One end: a connection with its memory. The first page is for messages, the rest is what the peers write and read.
+/// One end: a connection with its memory: pages for messages, and what the peers write and read.
 class end {
 public:
     end(rdmaxx::cm_id& id, rdmaxx::pd_ref domain)
         : memory_(memory_size), cq_(id.verbs(), static_cast<int>(4 * depth)), mr_(domain, memory_, all) {
+        rdmaxx::qp_init_attr attr(cq_, depth);
+        attr.max_inline_data(most_inline);
+        attr.max_inline_data(rdmaxx::qp::probe_max_inline_data(domain, attr));
         // Both ways of posting on one queue pair.
-        extended_ = rdmaxx::qp_ex_ref<ops>(
-            id.create_qp_ex(domain, rdmaxx::qp_init_attr_ex(rdmaxx::qp_init_attr(cq_, depth)).send_ops_flags(ops)));
+        extended_ = rdmaxx::qp_ex_ref<ops>(id.create_qp_ex(domain, rdmaxx::qp_init_attr_ex(attr).send_ops_flags(ops)));
         qp_ = extended_;
+        granted_inline_ = attr.raw().cap.max_inline_data;
         receive();
+        receive(); // one more than is under way: it is posted again when the answer has left
     }
 
-    void receive() { qp_.post_recv(mr_.sge(0, 4096), receive_id); }
+    void receive() { qp_.post_recv(mr_.sge(page * (posted_++ % 2), page), receive_id); }
 
     /// Waits for the next message, and makes room for another.
     template <class Value>
     Value next() {
         wait(receive_id);
         Value value;
-        std::memcpy(&value, memory_.data(), sizeof value);
+        std::memcpy(&value, memory_.data() + page * (posted_ % 2), sizeof value); // of the two the older one
         receive();
         return value;
     }
     template <class Value>
     void tell(const Value& value) {
-        std::memcpy(memory_.data() + 4096, &value, sizeof value);
-        qp_.post_send(mr_.sge(4096, sizeof value), send_id);
+        std::memcpy(memory_.data() + 2 * page, &value, sizeof value);
+        qp_.post_send(mr_.sge(2 * page, sizeof value), send_id);
         wait(send_id);
     }
+
+    /// Of what is sent and written from now on.
+    void inline_up_to(std::uint32_t bytes) { inline_ = std::min(bytes, granted_inline_); }
 
     /// Posts one request of an operation.
     void post(char operation, bool extended, std::uint32_t size, const rdmaxx::remote_buffer& peer) {
         const rdmaxx::sge from = mr_.sge(data, size);
+        const bool inlined = size <= inline_ && (operation == 's' || operation == 'w');
         const auto wr = [&] {
             switch (operation) {
             case 's': return send_wr::send(from);
@@ -86,14 +97,17 @@ public:
             default: return send_wr::atomic_fetch_and_add(from, peer, 1);
             }
         };
-        if (!extended)
-            return qp_.post_send(wr().wr_id(send_id).signaled());
+        if (!extended) {
+            send_wr request = wr().wr_id(send_id).signaled();
+            return qp_.post_send(inlined ? request.inlined() : request);
+        }
+        const rdmaxx::inline_data bytes(memory_.data() + data, size);
         auto batch = extended_.start();
         auto next = batch.wr(send_id);
         next.signaled();
         switch (operation) {
-        case 's': next.send(from); break;
-        case 'w': next.rdma_write(from, peer); break;
+        case 's': inlined ? next.send(bytes) : next.send(from); break;
+        case 'w': inlined ? next.rdma_write(bytes, peer) : next.rdma_write(from, peer); break;
         case 'r': next.rdma_read(from, peer); break;
         default: next.atomic_fetch_and_add(from, peer, 1); break;
         }
@@ -106,8 +120,7 @@ public:
             return wr_id == send_id ? sent_ : received_;
         };
         while (completed() < count) {
-            std::array<rdmaxx::wc, 16> room;
-            for (const rdmaxx::wc& completion : cq_.poll(room)) {
+            for (const rdmaxx::wc& completion : cq_.poll(room_)) {
                 if (!completion.ok())
                     throw std::runtime_error(std::string("a request failed: ") + to_string(completion.status()));
                 ++(completion.wr_id() == send_id ? sent_ : received_);
@@ -133,7 +146,8 @@ public:
     static constexpr std::uint64_t send_id = 2;
 
 private:
-    static constexpr std::size_t data = 8192;
+    static constexpr std::size_t page = 4096; // two to receive in, one to tell from, then what is sent and written
+    static constexpr std::size_t data = 3 * page;
 
     std::uint8_t& last(std::uint32_t size) {
         return reinterpret_cast<std::uint8_t&>(memory_[memory_size / 2 + size - 1]);
@@ -144,6 +158,10 @@ private:
     rdmaxx::mr mr_;
     rdmaxx::qp_ref qp_;
     rdmaxx::qp_ex_ref<ops> extended_;
+    std::array<rdmaxx::wc, 16> room_;
+    std::uint32_t granted_inline_ = 0;
+    std::uint32_t inline_ = 0;
+    std::size_t posted_ = 0;
     std::uint32_t sent_ = 0;
     std::uint32_t received_ = 0;
 };
@@ -157,16 +175,18 @@ void serve(end& local) {
         if (next.operation != 's' && next.operation != 'w')
             continue;
         local.set_last(next.size, 0);
+        local.inline_up_to(next.most_inline);
         local.tell(next); // go
         for (std::uint32_t i = 1; i <= next.rounds; ++i) {
             if (next.operation == 's') {
                 local.wait(end::receive_id);
-                local.receive();
             } else {
                 local.wait_for_last(next.size, static_cast<std::uint8_t>(i % 255 + 1));
                 local.set_outgoing(next.size, static_cast<std::uint8_t>(i % 255 + 1));
             }
             local.post(next.operation, false, next.size, peer);
+            if (next.operation == 's')
+                local.receive();
             local.wait(end::send_id);
         }
     }
@@ -212,6 +232,7 @@ struct options {
     std::uint32_t rounds = 1000;
     std::uint32_t size = 8;
     std::uint32_t wide = 65536;
+    std::uint32_t most_inline = ::most_inline;
     std::string operations = "swra";
     std::string plot;
     std::uint16_t port = 18515;
@@ -223,7 +244,8 @@ std::vector<double> latencies(end& local, const rdmaxx::remote_buffer& peer, cha
     const bool answered = operation == 's' || operation == 'w';
     const std::uint32_t size = operation == 'a' ? 8 : o.size;
     local.set_last(size, 0);
-    local.tell(run{operation, size, o.rounds});
+    local.inline_up_to(o.most_inline);
+    local.tell(run{operation, size, o.rounds, o.most_inline});
     if (answered)
         static_cast<void>(local.next<run>());
     std::vector<double> took;
@@ -236,14 +258,14 @@ std::vector<double> latencies(end& local, const rdmaxx::remote_buffer& peer, cha
         local.post(operation, extended, size, peer);
         if (operation == 'w')
             local.wait_for_last(size, value);
-        if (operation == 's') {
+        if (operation == 's')
             local.wait(end::receive_id);
-            local.receive();
-        }
         if (!answered)
             local.wait(end::send_id);
         const std::chrono::duration<double, std::micro> round = clock::now() - start;
         took.push_back(answered ? round.count() / 2 : round.count());
+        if (operation == 's')
+            local.receive();
         if (answered)
             local.wait(end::send_id);
     }
@@ -357,7 +379,7 @@ int client(const std::string& where, const options& o) {
                 r.megabytes_per_second = bandwidth(local, peer, operation, extended, o);
             results.push_back(r);
         }
-    local.tell(run{'q', 0, 0});
+    local.tell(run{'q'});
     id.disconnect();
     print(results);
     if (!o.plot.empty())
@@ -366,10 +388,11 @@ int client(const std::string& where, const options& o) {
 }
 
 [[noreturn]] void usage() {
-    std::fprintf(stderr,
-                 "perf [-p port]                 server\n"
-                 "perf [-p port] [-n rounds] [-s bytes] [-w bytes] [-e send,write,read,atomic] [--plot file.svg] "
-                 "host[:port]\n");
+    std::fprintf(
+        stderr,
+        "perf [-p port]                 server\n"
+        "perf [-p port] [-n rounds] [-s bytes] [-w bytes] [-I bytes] [-e send,write,read,atomic] [--plot file.svg] "
+        "host[:port]\n");
     std::exit(1);
 }
 
@@ -377,20 +400,21 @@ int client(const std::string& where, const options& o) {
 
 int main(int argc, char** argv) try {
     options o;
-    const auto number = [](long most) {
+    const auto number = [](long most, long least = 1) {
         char* end = nullptr;
         const long value = std::strtol(optarg, &end, 0);
-        if (*end != '\0' || value < 1 || value > most)
+        if (*end != '\0' || value < least || value > most)
             usage();
         return static_cast<std::uint32_t>(value);
     };
     constexpr option longer[] = {{"plot", required_argument, nullptr, 'P'}, {nullptr, 0, nullptr, 0}};
-    for (int c = 0; (c = ::getopt_long(argc, argv, "p:n:s:w:e:", longer, nullptr)) != -1;)
+    for (int c = 0; (c = ::getopt_long(argc, argv, "p:n:s:w:I:e:", longer, nullptr)) != -1;)
         switch (c) {
         case 'p': o.port = static_cast<std::uint16_t>(number(65535)); break;
         case 'n': o.rounds = number(100'000'000); break;
         case 's': o.size = number(4096); break;
         case 'w': o.wide = number(memory_size / 4); break;
+        case 'I': o.most_inline = number(most_inline, 0); break;
         case 'e':
             o.operations.clear();
             for (std::string_view rest = optarg; !rest.empty();) {
