@@ -656,6 +656,20 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
     });
 }
 
+// A clock that goes on by one tick for each query.
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+    return int_call("ibv_query_rt_values_ex", context, returns::error_number, [&](c_call& call) {
+        section lock;
+        auto* o = expect<context_object>(call.name(), "context", context);
+        if (o == nullptr)
+            return EINVAL;
+        call.detail("mask " + std::to_string(values->comp_mask));
+        values->comp_mask &= static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK);
+        values->raw_clock = {0, ++o->ticks};
+        return 0;
+    });
+}
+
 int find_gid(const char* call, ibv_context* context, unsigned port, unsigned index, gid_row& row) {
     section lock;
     const auto* o = expect<context_object>(call, "context", context);
@@ -683,6 +697,7 @@ ibv_gid_entry gid_entry(const gid_row& row, std::uint32_t port, std::uint32_t in
 void fake::detail::install_queries(verbs_context& extended) {
     extended.query_port = query_port;
     extended.query_device_ex = query_device_ex;
+    extended.query_rt_values = query_rt_values;
 }
 
 // The exported function of this name is the one of old programs, which fill a shorter struct.

@@ -271,6 +271,7 @@ struct context_object : object {
     ibv_context* c = nullptr;
     device_object* dev = nullptr;
     std::deque<std::unique_ptr<async_event>> async;
+    long ticks = 0; // of its clock
 };
 
 struct pd_object : object {
@@ -361,6 +362,7 @@ struct qp_object : object {
     bool signal_all = false;
     void* qp_context = nullptr;
     ibv_qp_attr attr = {}; // state and what was set so far
+    ibv_ece ece = {.vendor_id = 0xfa, .options = 3, .comp_mask = 0};
     tally asyncs;
     std::vector<std::pair<ibv_gid, std::uint16_t>> groups;
     // The send queue: what is not executed yet, and which posts still hold a slot.

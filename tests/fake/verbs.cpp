@@ -567,6 +567,18 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     });
 }
 
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
+    return int_call("ibv_modify_qp_rate_limit", qp, returns::error_number, [&](c_call& call) {
+        section lock;
+        const auto* o = expect<qp_object>(call.name(), "QP", qp);
+        if (o == nullptr || attr->comp_mask != 0 || o->attr.qp_state != IBV_QPS_RTS)
+            return EINVAL;
+        call.detail("rate " + std::to_string(attr->rate_limit) + ", burst " + std::to_string(attr->max_burst_sz) +
+                    ", packet " + std::to_string(attr->typical_pkt_sz));
+        return 0;
+    });
+}
+
 // ---------------------------------------------------------------- QP states
 
 struct transition {
@@ -930,6 +942,7 @@ void install_objects(verbs_context& extended) {
     extended.create_cq_ex = create_cq_ex;
     extended.modify_cq = modify_cq;
     extended.create_qp_ex = create_qp_ex;
+    extended.modify_qp_rate_limit = modify_qp_rate_limit;
     extended.create_srq_ex = create_srq_ex;
     extended.get_srq_num = get_srq_num;
     extended.create_wq = create_wq;
@@ -1373,12 +1386,27 @@ int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t f
     return call.number(opcode == IBV_WR_SEND ? 1 : 0);
 }
 
-int ibv_set_ece(ibv_qp* qp, ibv_ece*) {
-    return int_call("ibv_set_ece", qp, returns::error_number, [](c_call&) { return EOPNOTSUPP; });
+int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+    return int_call("ibv_set_ece", qp, returns::error_number, [&](c_call& call) {
+        section lock;
+        auto* o = expect<qp_object>(call.name(), "QP", qp);
+        if (o == nullptr || ece->comp_mask != 0)
+            return EINVAL;
+        call.detail("vendor " + std::to_string(ece->vendor_id) + ", options " + std::to_string(ece->options));
+        o->ece = *ece;
+        return 0;
+    });
 }
 
-int ibv_query_ece(ibv_qp* qp, ibv_ece*) {
-    return int_call("ibv_query_ece", qp, returns::error_number, [](c_call&) { return EOPNOTSUPP; });
+int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+    return int_call("ibv_query_ece", qp, returns::error_number, [&](c_call& call) {
+        section lock;
+        const auto* o = expect<qp_object>(call.name(), "QP", qp);
+        if (o == nullptr)
+            return EINVAL;
+        *ece = o->ece;
+        return 0;
+    });
 }
 
 // ---------------------------------------------------------------- shared receive queues

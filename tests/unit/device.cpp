@@ -273,8 +273,12 @@ TEST_CASE_METHOD(unit::test, "context: what ports and devices say in types", "[d
     CHECK(with.device.num_comp_vectors() == 4);
     CHECK(with.device.cmd_fd() == with.device.native_handle()->cmd_fd);
     std::error_code ec;
-    static_cast<void>(with.device.query_rt_values(ec)); // the fake has no clock
-    CHECK(number(ec) == EOPNOTSUPP);
+    CHECK(with.device.query_rt_values().tv_nsec == 1);
+    CHECK(with.device.query_rt_values(ec).tv_nsec == 2);
+    CHECK(!ec);
+    CHECK(fake::log().back().detail == "mask 1");
+    fake::fail("ibv_query_rt_values_ex", 1, EOPNOTSUPP);
+    CHECK(caught([&] { static_cast<void>(with.device.query_rt_values()); }).code == EOPNOTSUPP);
     fake::fail("ibv_query_device_ex", 1, EIO);
     CHECK(caught([&] { static_cast<void>(with.device.query_device_ex()); }).call == "ibv_query_device_ex");
 }
@@ -355,6 +359,16 @@ TEST_CASE_METHOD(unit::test, "port_attr: speed is lanes by lane speed, the exten
         port.active_speed = static_cast<std::uint8_t>(code);
         CHECK(port.speed_mbps() == static_cast<std::uint64_t>(mbps) * 4);
     }
+    const auto extended = [](auto other) {
+        if constexpr (requires { other.active_speed_ex; }) { // rdma-core 49
+            other.active_speed = 64;
+            for (const auto& [code, mbps] : {std::pair{0U, 50'000U}, {128U, 100'000U}, {256U, 200'000U}}) {
+                other.active_speed_ex = code;
+                CHECK(other.speed_mbps() == 4 * mbps);
+            }
+        }
+    };
+    extended(port);
     for (const auto& [width, lanes] : {std::pair{1, 1U}, {4, 8U}, {8, 12U}, {16, 2U}, {3, 0U}}) {
         port.active_width = static_cast<std::uint8_t>(width);
         CHECK(port.speed_mbps() == 50000U * lanes);

@@ -122,9 +122,19 @@ TEST_CASE_METHOD(unit::test, "qp: rate limit, ECE and the order of data", "[qp]"
     opened o;
     const qp queue(o.pd, qp_init_attr(o.cq));
     std::error_code ec;
-    queue.modify_rate_limit({.kbps = 1000, .max_burst_bytes = 2, .typical_packet_bytes = 3}, ec);
-    CHECK(number(ec) == EOPNOTSUPP); // the fake's provider has none, like most
-    CHECK(caught([&] { queue.modify_rate_limit({.kbps = 1}); }).call == "ibv_modify_qp_rate_limit");
+    const qp_rate_limit limit = {.kbps = 1000, .max_burst_bytes = 2, .typical_packet_bytes = 3};
+    queue.modify_rate_limit(limit, ec);
+    CHECK(number(ec) == EINVAL); // not yet
+    const qp sending(o.pd, qp_init_attr(o.cq).type(qp_type::ud));
+    sending.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).qkey(1));
+    sending.modify(qp_attr(qp_state::rtr));
+    sending.modify(qp_attr(qp_state::rts).sq_psn(0));
+    sending.modify_rate_limit(limit);
+    CHECK(fake::log().back().detail == "rate 1000, burst 2, packet 3");
+    fake::fail("ibv_modify_qp_rate_limit", 1, EOPNOTSUPP); // most devices
+    const caught refused([&] { sending.modify_rate_limit({.kbps = 1}); });
+    CHECK(refused.call == "ibv_modify_qp_rate_limit");
+    CHECK(refused.code == EOPNOTSUPP);
     CHECK(queue.query_data_in_order(wr_opcode::send) == data_in_order::whole_msg);
     CHECK(queue.query_data_in_order(wr_opcode::rdma_write) == data_in_order::none);
     CHECK(fake::calls("ibv_query_qp_data_in_order", queue.native_handle()) == 2);
@@ -137,13 +147,17 @@ TEST_CASE_METHOD(unit::test, "qp: rate limit, ECE and the order of data", "[qp]"
     };
     of_device(queue);
 
-    // Nor ECE: the calls' names and errors are what is there to see.
+    CHECK(queue.query_ece().vendor_id == 0xfa); // the fake's
+    queue.set_ece({.vendor_id = 0xfa, .options = 1, .comp_mask = 0});
+    CHECK(fake::log().back().detail == "vendor 250, options 1");
+    CHECK(queue.query_ece(ec).options == 1);
+    CHECK(!ec);
+    queue.set_ece({.vendor_id = 0, .options = 0, .comp_mask = 8}, ec);
+    CHECK(number(ec) == EINVAL);
+    fake::fail("ibv_query_ece", 1, EOPNOTSUPP); // most devices
     CHECK(caught([&] { static_cast<void>(queue.query_ece()); }).call == "ibv_query_ece");
-    CHECK(queue.query_ece(ec).options == 0);
-    CHECK(number(ec) == EOPNOTSUPP);
+    fake::fail("ibv_set_ece", 1, EOPNOTSUPP);
     CHECK(caught([&] { queue.set_ece({}); }).call == "ibv_set_ece");
-    queue.set_ece({}, ec);
-    CHECK(number(ec) == EOPNOTSUPP);
 }
 
 TEST_CASE_METHOD(unit::test, "qp: the most inline data is found by trying", "[qp]") {
