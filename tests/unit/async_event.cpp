@@ -5,6 +5,8 @@
 #include <rdmaxx/verbs/stop.hpp>
 
 #include <array>
+#include <type_traits>
+#include <vector>
 
 using namespace rdmaxx;
 using namespace unit;
@@ -189,6 +191,104 @@ TEST_CASE_METHOD(unit::test, "async_event: the end of its object waits for it, a
     REQUIRE(reports.size() == 1);
     CHECK(std::string(reports[0].call) == what);
     CHECK(reports[0].events[0].this_thread);
+}
+
+namespace {
+
+/// Ends an object, and when C has freed it and its owner does not know yet, makes others until one has its address (as
+/// malloc likes to give), and gets an event of that one.
+template <class Raw, class End, class Make>
+async_event_type event_of_next(context& device, const std::string& c_destroy, Raw* address, async_event_type type,
+                               End end, Make make) {
+    async_event_type seen = async_event_type::none;
+    fake::set().reuse_addresses = true;
+    fake::after(c_destroy, [&] {
+        for (int tries = 0; tries < 100; ++tries) {
+            Raw* made = make();
+            if (made != address)
+                continue;
+            fake::push_async_event(made, static_cast<int>(type));
+            seen = try_get_async_event(device).type();
+            return;
+        }
+    });
+    end();
+    fake::after(c_destroy, [] {});
+    return seen;
+}
+
+} // namespace
+
+TEST_CASE_METHOD(unit::test, "async_event: an object at the address of one that goes gets its own events", "[async]") {
+    with_qp on;
+    const auto next = [&](auto& old, auto make, const char* c_destroy, async_event_type type) {
+        std::vector<std::remove_reference_t<decltype(old)>> made;
+        CHECK(event_of_next(
+                  on.device, c_destroy, old.native_handle(), type, [&] { old.close(); },
+                  [&] { return made.emplace_back(make()).native_handle(); }) == type);
+    };
+    SECTION("a queue pair") {
+        const auto make = [&] {
+            return qp(on.pd, qp_init_attr(on.cq));
+        };
+        next(on.pair, make, "ibv_destroy_qp", async_event_type::qp_fatal);
+    }
+    SECTION("a CQ") {
+        const auto make = [&] {
+            return cq(on.device, 8);
+        };
+        cq old = make();
+        next(old, make, "ibv_destroy_cq", async_event_type::cq_err);
+    }
+    SECTION("a shared receive queue") {
+        const auto make = [&] {
+            return srq(on.pd);
+        };
+        srq old = make();
+        next(old, make, "ibv_destroy_srq", async_event_type::srq_limit_reached);
+    }
+    SECTION("a work queue") {
+        const auto make = [&] {
+            return wq(on.pd, on.cq);
+        };
+        wq old = make();
+        next(old, make, "ibv_destroy_wq", async_event_type::wq_fatal);
+    }
+}
+
+TEST_CASE_METHOD(unit::test, "async_event: a queue of an id, at the address of one that goes, gets its own events",
+                 "[async]") {
+    bound_id on;
+    context device(on.id);
+    const pd domain(device);
+    const cq queue(device, 8);
+    std::vector<cm_id> others;
+    const auto other = [&]() -> cm_id& {
+        cm_id& id = others.emplace_back(on.channel);
+        id.bind_addr(address("192.0.2.1", 0));
+        return id;
+    };
+    SECTION("a queue pair") {
+        const bool extended = GENERATE(false, true);
+        const auto make = [&](cm_id& id) {
+            return (extended ? id.create_qp_ex(domain, qp_init_attr_ex(qp_init_attr(queue)))
+                             : id.create_qp(domain, qp_init_attr(queue)))
+                .native_handle();
+        };
+        ibv_qp* old = make(on.id);
+        CHECK(event_of_next(
+                  device, "ibv_destroy_qp", old, async_event_type::qp_fatal, [&] { on.id.destroy_qp(); },
+                  [&] { return make(other()); }) == async_event_type::qp_fatal);
+    }
+    SECTION("a shared receive queue") {
+        const auto make = [&](cm_id& id) {
+            return id.create_srq(domain, srq_init_attr()).native_handle();
+        };
+        ibv_srq* old = make(on.id);
+        CHECK(event_of_next(
+                  device, "ibv_destroy_srq", old, async_event_type::srq_limit_reached, [&] { on.id.destroy_srq(); },
+                  [&] { return make(other()); }) == async_event_type::srq_limit_reached);
+    }
 }
 
 TEST_CASE_METHOD(unit::test, "async_event: acked before the lock that the destroyer holds is taken, nothing waits",

@@ -16,8 +16,20 @@ namespace rdmaxx::inline v0::detail {
     return static_cast<context_traits::block*>(static_cast<pd_traits::block*>(pd)->parents[0].get());
 }
 
+/// An object was made: that of a mark with its address is gone, though the thread that ended it may not have come to
+/// take the mark away. Left there, the mark would swallow the new object's events.
+inline void came(context_traits::block* context, const void* raw) noexcept {
+    if (context == nullptr)
+        return;
+    const mutex_guard guard(context->events.lock);
+    for (going_object* at = context->going; at != nullptr; at = at->next)
+        if (at->raw == raw)
+            at->raw = nullptr;
+}
+
 /// Makes the C call when no event of the object is held. From the mark on, gets ack its events themselves.
-/// The lock is not held over the call: it may still wait for events that C code got.
+/// The lock is not held over the call: it may still wait for events that C code got. Once C has freed the object its
+/// address is another one's: see came().
 template <class CDestroy>
 [[nodiscard]] status destroy_unheld(context_traits::block* context, const void* raw, const char* call,
                                     CDestroy c_destroy) noexcept {

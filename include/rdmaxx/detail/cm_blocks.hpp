@@ -222,8 +222,10 @@ inline void destroy_library_cqs(rdma_cm_id* id) noexcept {
     return __atomic_exchange_n(&b.raw->qp, value, __ATOMIC_ACQ_REL);
 }
 
-/// Gets of other threads read id->qp under the channel's lock: passing through it makes what C wrote visible to them.
+/// After the id's queue pair and what it pins are there. Gets of other threads read id->qp under the channel's lock:
+/// passing through it makes what C wrote visible to them.
 inline void publish_qp(id_block& b) noexcept {
+    came(context_behind(b.parents[id_block::pd_pin].get()), qp_of(b.raw));
     if (b.parents[id_block::channel_pin].get() != nullptr)
         const mutex_guard pass(b.channel().events.lock);
 }

@@ -235,6 +235,8 @@ protected:
         b->raw = raw;
         raw_ = raw;
         block_ = b;
+        if constexpr (requires { Traits::came(*b); })
+            Traits::came(*b);
     }
 
 private:

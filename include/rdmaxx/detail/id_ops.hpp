@@ -443,6 +443,13 @@ protected:
     }
 
     [[nodiscard]] status do_create_qp_ex(const ibv_qp_init_attr_ex& attr) noexcept {
+        const status result = make_qp_ex(attr);
+        if (!result.failed())
+            publish_qp(block());
+        return result;
+    }
+
+    [[nodiscard]] status make_qp_ex(const ibv_qp_init_attr_ex& attr) noexcept {
         if (const status result = this->need_device("rdma_create_qp_ex"); result.failed())
             return result;
         if (this->qp())
@@ -455,7 +462,6 @@ protected:
         if (result.failed())
             return result;
         block().pd_before = this->native_handle()->pd != pd_before ? pd_before : nullptr;
-        publish_qp(block());
         return {};
     }
 
@@ -467,13 +473,14 @@ protected:
             c.pd = domain.native_handle();
             c.comp_mask |= IBV_QP_INIT_ATTR_PD;
         }
-        if (const status result = do_create_qp_ex(c); result.failed())
+        if (const status result = make_qp_ex(c); result.failed())
             return result;
         id_block& b = block();
         b.parents[id_block::send_cq_pin] = attr.basic_.send_cq_;
         b.parents[id_block::recv_cq_pin] = attr.basic_.recv_cq_;
         b.parents[id_block::pd_pin] = domain.pin();
         b.parents[id_block::srq_pin] = attr.basic_.srq_;
+        publish_qp(b);
         return {};
     }
 
@@ -563,9 +570,11 @@ protected:
         c.attr.max_sge = attr.max_sge;
         ibv_pd* pd = domain ? domain.native_handle() : raw->pd;
         const status result = check_errno("rdma_create_srq", ::rdma_create_srq(raw, pd, &c));
-        if (!result.failed())
-            block().parents[id_block::srq_pd_pin] = domain.pin();
-        return result;
+        if (result.failed())
+            return result;
+        block().parents[id_block::srq_pd_pin] = domain.pin();
+        came(context_behind(domain.pin().get()), raw->srq);
+        return {};
     }
 
     [[nodiscard]] status do_destroy_srq() noexcept {

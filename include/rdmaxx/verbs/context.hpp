@@ -29,7 +29,7 @@ struct borrowed_context {
 
 /// An object that is being destroyed: gets ack its asynchronous events themselves.
 struct going_object {
-    const void* raw = nullptr;
+    const void* raw = nullptr; // null when C has freed it
     going_object* next = nullptr;
 };
 

@@ -27,10 +27,14 @@ struct cq_traits {
     static comp_channel_traits::block* channel(block& b) noexcept {
         return static_cast<comp_channel_traits::block*>(b.parents[1].get());
     }
+    static context_traits::block* context(block& b) noexcept {
+        return static_cast<context_traits::block*>(b.parents[0].get());
+    }
+    static void came(block& b) noexcept { detail::came(context(b), b.raw); }
     static status destroy(block& b) noexcept {
         detach(b);
-        const status result = destroy_unheld(static_cast<context_traits::block*>(b.parents[0].get()), b.raw,
-                                             "ibv_destroy_cq", [&b]() noexcept { return ::ibv_destroy_cq(b.raw); });
+        const status result =
+            destroy_unheld(context(b), b.raw, "ibv_destroy_cq", [&b]() noexcept { return ::ibv_destroy_cq(b.raw); });
         if (result.failed())
             attach(b);
         return result;

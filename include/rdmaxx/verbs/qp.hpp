@@ -35,6 +35,7 @@ struct qp_traits {
         const auto* domain = static_cast<xrcd_traits::block*>(b.parents[4].get());
         return static_cast<context_traits::block*>(domain->parents[0].get());
     }
+    static void came(block& b) noexcept { detail::came(context(b), b.raw); }
     static status destroy(block& b) noexcept {
         return destroy_unheld(context(b), b.raw, "ibv_destroy_qp", [&b]() noexcept { return ::ibv_destroy_qp(b.raw); });
     }

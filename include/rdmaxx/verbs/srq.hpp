@@ -22,6 +22,7 @@ struct srq_traits {
     using raw_type = ibv_srq;
     using ref_type = srq_ref;
     using block = detail::block<ibv_srq, 3>; // pd, xrcd, cq
+    static void came(block& b) noexcept { detail::came(context_behind(b.parents[0].get()), b.raw); }
     static status destroy(block& b) noexcept {
         return destroy_unheld(context_behind(b.parents[0].get()), b.raw, "ibv_destroy_srq",
                               [&b]() noexcept { return ::ibv_destroy_srq(b.raw); });

@@ -54,6 +54,7 @@ struct wq_traits {
     using raw_type = ibv_wq;
     using ref_type = wq_ref;
     using block = detail::block<ibv_wq, 2>; // pd, cq
+    static void came(block& b) noexcept { detail::came(context_behind(b.parents[0].get()), b.raw); }
     static status destroy(block& b) noexcept {
         return destroy_unheld(context_behind(b.parents[0].get()), b.raw, "ibv_destroy_wq",
                               [&b]() noexcept { return ::ibv_destroy_wq(b.raw); });
