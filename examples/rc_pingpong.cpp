@@ -351,7 +351,7 @@ private:
         if constexpr (std::is_constructible_v<Buf, const rdmaxx::pd&, std::size_t>) {
             const Buf made(pd, o.size); // its region keeps it
             bytes_ = made.bytes();
-            driver_mr_ = made.reg_mr(pd);
+            driver_mr_ = made.reg_mr();
             sge = driver_mr_.sge();
         }
     }

@@ -448,6 +448,7 @@ struct dmah_object : object {
 struct buf_object : object {
     static constexpr kind type = kind::buf;
     buf_object() : object(type) {}
+    const ibv_pd* pd = nullptr; // the only one that it can be registered with
 };
 
 struct comp_cntr_object : object {

@@ -122,7 +122,7 @@ void* ibv_alloc_buf(ibv_pd* pd, std::size_t size, ibv_buf** buf) {
         block b;
         made = new_struct<ibv_buf>(b);
         made->memory = memory = std::calloc(1, size);
-        enlist<buf_object>(made, b, {domain});
+        enlist<buf_object>(made, b, {domain}).pd = pd;
         return 0;
     });
     return memory;
@@ -144,7 +144,7 @@ ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* addr, std::size_t length,
     return make_call<ibv_mr>("ibv_reg_buf_mr", pd, [&](c_call& call, ibv_mr*& made) {
         section lock;
         auto* memory = expect<buf_object>(call.name(), "buffer", buf);
-        if (memory == nullptr)
+        if (memory == nullptr || memory->pd != pd)
             return EINVAL;
         const auto* o = add_mr(call.name(), pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
                                static_cast<unsigned>(access), {memory});

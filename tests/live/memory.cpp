@@ -326,10 +326,10 @@ void into_allocated_buffer(Connection& c) {
         of<rdmaxx::buf, Connection> memory(c.local.domain, 8192);
         CHECK(memory.bytes().size() == 8192);
         const auto bytes = memory.bytes();
-        rdmaxx::mr whole = memory.reg_mr(c.local.domain, full_access);
+        rdmaxx::mr whole = memory.reg_mr(full_access);
         write_into(c, whole.remote().part(5000, 9), "allocated");
         CHECK(text(bytes.subspan(5000, 9)) == "allocated");
-        const rdmaxx::mr part = memory.reg_mr(c.local.domain, 4096, 64, full_access);
+        const rdmaxx::mr part = memory.reg_mr(4096, 64, full_access);
         CHECK(part.addr() == bytes.data() + 4096);
         write_into(c, part.remote().part(60, 4), "part");
         CHECK(text(bytes.subspan(4156, 4)) == "part");

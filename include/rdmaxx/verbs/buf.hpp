@@ -21,6 +21,7 @@ struct buf_traits {
         using detail::block<ibv_buf, 1>::block;
         void* addr = nullptr;
         std::size_t size = 0;
+        ibv_pd* pd = nullptr;
     };
     template <class Block>
     static status destroy(Block& b) noexcept {
@@ -42,7 +43,8 @@ public:
 };
 
 /// Memory that the driver allocates where devices can reach it: in a confidential virtual machine, outside of the
-/// encrypted part. It is registered by reg_mr(), and stays until this owner and those regions are gone.
+/// encrypted part. It is registered by reg_mr(), in the PD that it is of, and stays until this owner and those regions
+/// are gone.
 ///
 /// C calls: ibv_alloc_buf(3), ibv_free_buf(3), ibv_reg_buf_mr(3); what makes one is there with rdma-core 64
 /// (RDMAXX_HAS_BUF). Any number of threads may register parts of one.
@@ -65,17 +67,16 @@ public:
 
     /// Takes over a buffer that ibv_alloc_buf made; it will be freed by ibv_free_buf.
     /// @param memory what ibv_alloc_buf returned, and its size
+    /// @param domain the PD that it was allocated in
     /// @param ec ENOMEM, and the buffer is still the caller's
-    [[nodiscard]] static buf adopt(ibv_buf* raw, std::span<std::byte> memory, detail::parent<ibv_pd> pinned,
+    [[nodiscard]] static buf adopt(ibv_buf* raw, std::span<std::byte> memory, detail::parent<ibv_pd> domain,
                                    std::error_code& ec) noexcept {
         buf result;
         const detail::status made = result.make(
-            "ibv_alloc_buf", [raw]() noexcept { return raw; }, pinned.pin());
+            "ibv_alloc_buf", [raw]() noexcept { return raw; }, domain.pin());
         detail::assign(ec, made);
-        if (!made.failed()) {
-            detail::passkey::block(result)->addr = memory.data();
-            detail::passkey::block(result)->size = memory.size();
-        }
+        if (!made.failed())
+            result.enter(memory.data(), memory.size(), domain);
         return result;
     }
 
@@ -85,37 +86,33 @@ public:
         return b != nullptr ? std::span(static_cast<std::byte*>(b->addr), b->size) : std::span<std::byte>();
     }
 
-    /// Registers the memory; the region keeps it.
+    /// Registers the memory, in its PD: the device refuses others. The region keeps it.
     /// @throws error as mr
     /// C call: ibv_reg_buf_mr(3).
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
-    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags = access::local_write) const {
-        return reg_mr<Raw>(domain, 0, bytes().size(), flags);
-    }
+    [[nodiscard]] mr reg_mr(access flags = access::local_write) const { return reg_mr<Raw>(0, bytes().size(), flags); }
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
-    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, access flags, std::error_code& ec) const noexcept {
-        return reg_mr<Raw>(domain, 0, bytes().size(), flags, ec);
+    [[nodiscard]] mr reg_mr(access flags, std::error_code& ec) const noexcept {
+        return reg_mr<Raw>(0, bytes().size(), flags, ec);
     }
 
     /// The same of `length` bytes from `offset` on.
     /// @throws error ERANGE if they do not lie inside
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
-    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length,
-                            access flags = access::local_write) const {
+    [[nodiscard]] mr reg_mr(std::size_t offset, std::size_t length, access flags = access::local_write) const {
         mr result;
-        const detail::status status = do_reg<Raw>(domain, offset, length, flags, result);
+        const detail::status status = do_reg<Raw>(offset, length, flags, result);
         detail::check(status, detail::registration{length, status.value});
         return result;
     }
     template <class Raw = ibv_buf>
         requires detail::has_buf<Raw>
-    [[nodiscard]] mr reg_mr(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length, access flags,
-                            std::error_code& ec) const noexcept {
+    [[nodiscard]] mr reg_mr(std::size_t offset, std::size_t length, access flags, std::error_code& ec) const noexcept {
         mr result;
-        detail::assign(ec, do_reg<Raw>(domain, offset, length, flags, result));
+        detail::assign(ec, do_reg<Raw>(offset, length, flags, result));
         return result;
     }
 
@@ -151,19 +148,24 @@ private:
                 return addr != nullptr ? made : nullptr;
             },
             domain.pin());
-        if (!result.failed()) {
-            detail::passkey::block(*this)->addr = addr;
-            detail::passkey::block(*this)->size = size;
-        }
+        if (!result.failed())
+            enter(addr, size, domain);
         return result;
     }
 
+    void enter(void* addr, std::size_t size, detail::parent<ibv_pd> domain) noexcept {
+        auto* b = detail::passkey::block(*this);
+        b->addr = addr;
+        b->size = size;
+        b->pd = domain.native_handle();
+    }
+
     template <class Raw>
-    [[nodiscard]] detail::status do_reg(detail::parent<ibv_pd> domain, std::size_t offset, std::size_t length,
-                                        access flags, mr& out) const noexcept {
+    [[nodiscard]] detail::status do_reg(std::size_t offset, std::size_t length, access flags, mr& out) const noexcept {
         Raw* raw = native_handle();
-        if (raw == nullptr || !domain)
-            return {"ibv_reg_buf_mr", EINVAL, raw == nullptr ? "empty buffer" : "empty PD"};
+        auto* b = detail::passkey::block(*this);
+        if (raw == nullptr || b->pd == nullptr)
+            return {"ibv_reg_buf_mr", EINVAL, raw == nullptr ? "empty buffer" : "adopted without its PD"};
         if (detail::lacks_local_write(flags))
             return {"ibv_reg_buf_mr", EINVAL, detail::needs_local_write};
         const std::span<std::byte> memory = bytes();
@@ -172,10 +174,10 @@ private:
         return out.enter(
             "ibv_reg_buf_mr",
             [&]() noexcept {
-                return ibv_reg_buf_mr(domain.native_handle(), raw, memory.data() + offset, length,
+                return ibv_reg_buf_mr(b->pd, raw, memory.data() + offset, length,
                                       static_cast<int>(detail::bits(flags)));
             },
-            domain.pin(), detail::keep(detail::passkey::block(*this)));
+            b->parents[0], detail::keep(b));
     }
 
     template <class Raw>

@@ -62,7 +62,7 @@ public:
         return *this;
     }
     /// The memory is a part of this buffer (verbs/buf.hpp): an owner, which is kept, or a buf_ref, which must outlive
-    /// the region. rdma-core 64; EOPNOTSUPP with an older one.
+    /// the region. Its PD has to be the region's, too (EINVAL). rdma-core 64; EOPNOTSUPP with an older one.
     mr_init_attr& buf(detail::parent<ibv_buf> of) noexcept {
         buf_ = of.native_handle();
         buf_pin_ = of.pin();
