@@ -446,6 +446,38 @@ TEST_CASE_METHOD(unit::test, "registered_resource: ends every buffer and its PD,
     CHECK(fake::in_order({"ibv_dereg_mr", "ibv_dealloc_pd"}));
 }
 
+TEST_CASE_METHOD(unit::test, "registered_resource: any alignment is met, and leaves no buffer behind", "[memory]") {
+    const opened with;
+    constexpr std::size_t buffer_size = 64 * 1024;
+    registered_resource registered(with.pd, access::local_write, buffer_size);
+    const auto aligned = [&](std::size_t size, std::size_t alignment) {
+        CAPTURE(size, alignment);
+        void* at = registered.allocate(size, alignment);
+        CHECK(reinterpret_cast<std::uintptr_t>(at) % alignment == 0);
+        CHECK(registered.sge(std::span(static_cast<std::byte*>(at), size)).length == size);
+        registered.deallocate(at, size, alignment);
+    };
+    for (int round = 0; round < 8; ++round)
+        for (const std::size_t alignment : {std::size_t{64}, std::size_t{8192}, std::size_t{2} << 20})
+            for (const std::size_t size : {std::size_t{100}, buffer_size - 4096, buffer_size, std::size_t{2} << 20})
+                aligned(size, alignment);
+    CHECK(registered.buffer_count() <= 2); // the one that the pool has chunks in, and one for what comes next
+    CHECK_FALSE(registered.last_error());
+    CHECK(fake::calls("ibv_reg_mr") - fake::calls("ibv_dereg_mr") == registered.buffer_count());
+}
+
+TEST_CASE_METHOD(unit::test, "registered_resource: what no memory is large enough for is bad_alloc, and says so",
+                 "[memory]") {
+    const opened with;
+    registered_resource registered(with.pd);
+    registered.deallocate(registered.allocate(100), 100);
+    const std::size_t before = registered.buffer_count();
+    const volatile std::size_t half = ~(~std::size_t{0} >> 1); // g++ would warn of a constant
+    CHECK_THROWS_AS(registered.allocate(half, half), std::bad_alloc);
+    CHECK(number(registered.last_error()) == ENOMEM);
+    CHECK(registered.buffer_count() == before);
+}
+
 TEST_CASE_METHOD(unit::test, "registered_resource: memory that cannot be registered is bad_alloc, and says why",
                  "[memory]") {
     const opened with;

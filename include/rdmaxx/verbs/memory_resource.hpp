@@ -4,6 +4,7 @@
 
 #include <rdmaxx/verbs/registered_buffer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -67,20 +68,23 @@ private:
         if (current_ != nullptr)
             if (void* chunk = carve(*current_, size, alignment))
                 return chunk;
-        // Page by page, a buffer is aligned for everything that a page has room for.
-        const std::size_t wanted = size < buffer_size_ ? buffer_size_ : size;
-        registered_buffer made = registered_buffer::create(domain_, wanted, flags_, last_error_);
-        if (!made)
+        // A new buffer begins with a page, of 4096 bytes at least: larger alignments take room in front.
+        constexpr std::size_t page = 4096;
+        const std::size_t skipped = alignment > page ? alignment - page : 0;
+        const std::size_t needed = size <= SIZE_MAX - skipped ? size + skipped : SIZE_MAX;
+        std::error_code ec;
+        registered_buffer made = registered_buffer::create(domain_, std::max(needed, buffer_size_), flags_, ec);
+        if (!made) {
+            last_error_ = ec;
             return std::pmr::null_memory_resource()->allocate(size, alignment); // throws std::bad_alloc
+        }
         const std::byte* at = made.bytes().data();
         entry& added = buffers_.try_emplace(at).first->second;
         added.buffer = std::move(made);
-        void* chunk = carve(added, size, alignment);
-        if (chunk == nullptr)
-            return std::pmr::null_memory_resource()->allocate(size, alignment);
-        if (size < buffer_size_)
+        // What it replaces has live chunks: an empty one would have had the room.
+        if (needed < buffer_size_)
             current_ = &added;
-        return chunk;
+        return carve(added, size, alignment);
     }
 
     [[nodiscard]] static void* carve(entry& from, std::size_t size, std::size_t alignment) noexcept {
