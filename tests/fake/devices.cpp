@@ -586,6 +586,7 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
         attr->node_guid = attr->sys_image_guid = htobe64(0x5054'00ff'fe00'0000ULL + o->dev->index + 1);
         attr->max_mr_size = limits.max_mr_size;
         attr->vendor_id = limits.vendor_id;
+        attr->vendor_part_id = limits.vendor_part_id;
         attr->page_size_cap = 0xfffff000;
         attr->max_qp = 1 << 16;
         attr->max_qp_wr = limits.max_qp_wr;

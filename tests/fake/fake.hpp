@@ -86,8 +86,9 @@ struct device_limits {
     int max_cqe = 1 << 15;
     int max_srq_wr = 1 << 14;
     int max_srq_sge = 27;
-    std::uint8_t max_rd_atom = 128; // responder resources and initiator depth
-    std::uint32_t vendor_id = 0;    // rxe's is 0xffffff
+    std::uint8_t max_rd_atom = 128;   // responder resources and initiator depth
+    std::uint32_t vendor_id = 0x1234; // rxe's is 0xffffff; before Linux 5.7 it and the next are 0
+    std::uint32_t vendor_part_id = 0x5678;
     std::uint64_t max_mr_size = ~std::uint64_t{0};
 };
 

@@ -7,6 +7,8 @@
 
 #include <rdmaxx/detail/verbs_api.hpp>
 
+#include <cstdint>
+
 namespace rdmaxx::inline v0::detail {
 
 #if !RDMAXX_HAS_LINUX_VERBS // FreeBSD has no Soft-RoCE
@@ -18,16 +20,25 @@ class rxe_poll {
 public:
     /// Right for every provider, were it used there: only slower.
     static void mend(ibv_cq_ex* cq) noexcept {
-        constexpr std::uint32_t rxe_vendor = 0xffffff;
         ibv_device_attr attr{};
-        if (cq->end_poll == end_poll || ::ibv_query_device(cq->context, &attr) != 0 || attr.vendor_id != rxe_vendor)
+        if (cq->end_poll == end_poll || ::ibv_query_device(cq->context, &attr) != 0 || !is_rxe(attr))
             return;
-        __atomic_store_n(&providers_end_poll_, cq->end_poll, __ATOMIC_RELEASE); // the same one for each of its queues
+        // The same one for each of its queues: where it is another, the queue is another provider's.
+        void (*known)(ibv_cq_ex*) = nullptr;
+        if (!__atomic_compare_exchange_n(&providers_end_poll_, &known, cq->end_poll, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_ACQUIRE) &&
+            known != cq->end_poll)
+            return;
         cq->next_poll = next_poll;
         cq->end_poll = end_poll;
     }
 
 private:
+    /// The device's name is whatever its administrator chose. Before Linux 5.7 rxe had no numbers; hardware has some.
+    [[nodiscard]] static bool is_rxe(const ibv_device_attr& attr) noexcept {
+        constexpr std::uint32_t rxe_vendor = 0xffffff;
+        return attr.vendor_id == rxe_vendor || (attr.vendor_id | attr.vendor_part_id | attr.hw_ver) == 0;
+    }
     static void (*providers_end() noexcept)(ibv_cq_ex*) {
         return __atomic_load_n(&providers_end_poll_, __ATOMIC_ACQUIRE);
     }
