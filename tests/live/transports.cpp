@@ -310,6 +310,39 @@ TEST_CASE_METHOD(fixture, "ranges that run to their end, thousands of times, giv
         FAIL(completion.wr_id());
 }
 
+TEST_CASE_METHOD(fixture, "two ranges of one thread, both at their end, leave their queues right", "[extended][ib]") {
+    rc_couple c;
+    const auto post = [&](auto& from, std::uint64_t wr_id) {
+        auto batch = from.start();
+        batch.wr(wr_id).signaled().rdma_write(c.source(1), c.target(1));
+        batch.complete();
+    };
+    const auto run = [](auto& range, std::uint64_t wr_id) {
+        bool found = false;
+        for (auto at = range.begin(); !(at == range.end()); ++at) {
+            REQUIRE_FALSE(found);
+            REQUIRE((*at).wr_id() == wr_id);
+            found = true;
+        }
+        return found;
+    };
+    const stopwatch waited;
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        post(c.a, i);
+        post(c.b, 1000 + i);
+        for (bool of_a = false; !of_a;) {
+            REQUIRE(waited.elapsed() < soon);
+            auto outer = c.cq_a.poll();
+            of_a = run(outer, i);
+            for (bool of_b = !of_a; !of_b;) { // while the other one is at its end
+                REQUIRE(waited.elapsed() < soon);
+                auto inner = c.cq_b.poll();
+                of_b = run(inner, 1000 + i);
+            }
+        }
+    }
+}
+
 TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[transports][ib]") {
     uc_couple c;
     CHECK(c.a.type() == qp_type::uc);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -374,6 +375,34 @@ TEST_CASE_METHOD(unit::test, "poll range: mended are the queues of Soft-RoCE, of
     CHECK_FALSE(ec);
     CHECK(made->next_poll == next);
     CHECK(made->end_poll == end);
+}
+
+TEST_CASE_METHOD(unit::test, "poll range: any number that are at their end are each ended once", "[cq_ex]") {
+    device_only d;
+    if (GENERATE(false, true))
+        fake::limits().vendor_id = 0xffffff;
+    // To its end, and the others meanwhile.
+    std::uint64_t seen = 0;
+    const std::function<void(unsigned)> run = [&](unsigned others) {
+        const cq_ex<wc_fields::byte_len> queue(d.device, 16);
+        push(queue, 3);
+        for (std::uint64_t of_this = 0; of_this < 3;) {
+            auto range = queue.poll();
+            for (auto at = range.begin(); !(at == range.end()); ++at) {
+                CHECK((*at).wr_id() == ++of_this);
+                ++seen;
+            }
+            if (of_this == 3 && others > 0)
+                run(others - 1);
+        }
+        CHECK_FALSE(fake::polling(queue.native_handle()));
+        CHECK(fake::queued(queue.native_handle()) == 0);
+        for (const auto completion : queue.poll())
+            FAIL(completion.wr_id());
+    };
+    const unsigned others = GENERATE(0U, 1U, 20U);
+    run(others);
+    CHECK(seen == 3 * (others + 1));
 }
 
 TEST_CASE_METHOD(unit::test, "completion: every field of a receive", "[cq_ex]") {

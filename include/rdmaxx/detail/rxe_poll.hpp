@@ -7,6 +7,7 @@
 
 #include <rdmaxx/detail/verbs_api.hpp>
 
+#include <cerrno>
 #include <cstdint>
 
 namespace rdmaxx::inline v0::detail {
@@ -43,23 +44,33 @@ private:
         return __atomic_load_n(&providers_end_poll_, __ATOMIC_ACQUIRE);
     }
     static int next_poll(ibv_cq_ex* cq) {
+        ibv_cq_ex** place = place_of(nullptr);
+        if (place == nullptr)
+            return ENOENT; // this poll goes on until it is ended; what more is there comes with the next one
         providers_end()(cq);
         ibv_poll_cq_attr attr{};
         const int result = cq->start_poll(cq, &attr);
         if (result != 0)
-            ended_ = cq;
+            *place = cq;
         return result;
     }
     static void end_poll(ibv_cq_ex* cq) {
-        if (ended_ == cq)
-            ended_ = nullptr;
+        if (ibv_cq_ex** place = place_of(cq))
+            *place = nullptr;
         else
             providers_end()(cq);
+    }
+    [[nodiscard]] static ibv_cq_ex** place_of(const ibv_cq_ex* cq) noexcept {
+        for (ibv_cq_ex*& place : ended_)
+            if (place == cq)
+                return &place;
+        return nullptr;
     }
 
     // NOLINTBEGIN(*-avoid-non-const-global-variables)
     inline static void (*providers_end_poll_)(ibv_cq_ex*) = nullptr;
-    inline static thread_local ibv_cq_ex* ended_ = nullptr; // the queue whose poll this thread's next_poll has ended
+    // The queues whose poll this thread's next_poll has ended, until their end_poll comes: several where polls nest.
+    inline static thread_local ibv_cq_ex* ended_[8] = {};
     // NOLINTEND(*-avoid-non-const-global-variables)
 };
 #endif
