@@ -266,17 +266,12 @@ std::optional<rdmaxx::gid_entry> find_gid(const rdmaxx::context& device, const o
 }
 
 void connect(const rdmaxx::qp_ref& qp, const options& o, const destination& mine, const destination& peer,
-             unsigned gid_index) {
-    ibv_ah_attr path{};
+             const std::optional<rdmaxx::gid_entry>& own) {
+    const rdmaxx::gid to(peer.gid);
+    ibv_ah_attr path = own && to ? rdmaxx::ah_attr_to(*own, to) : ibv_ah_attr{};
     path.dlid = static_cast<std::uint16_t>(peer.lid);
     path.sl = o.sl;
     path.port_num = o.ib_port;
-    if (const rdmaxx::gid gid(peer.gid); gid) {
-        path.is_global = 1;
-        path.grh.hop_limit = 64;
-        path.grh.dgid = peer.gid;
-        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
-    }
     qp.modify(qp_attr(qp_state::rtr)
                   .ah_attr(path)
                   .path_mtu(o.mtu)
@@ -446,15 +441,14 @@ int main(int argc, char** argv) try {
     post_receives(); // before the peer knows where to send
 
     destination mine;
-    unsigned gid_index = 0;
+    std::optional<rdmaxx::gid_entry> own;
     mine.lid = port.lid;
     mine.qpn = qp.qp_num();
     mine.psn = std::random_device()() & 0xffffff;
     if (port.is_ethernet() || o.gid_index >= 0)
-        if (const auto row = find_gid(device, o)) {
-            mine.gid = row->gid().raw();
-            gid_index = row->index();
-        }
+        own = find_gid(device, o);
+    if (own)
+        mine.gid = own->gid().raw();
     mine.print("local ");
 
     destination peer;
@@ -471,7 +465,7 @@ int main(int argc, char** argv) try {
         if (o.host == nullptr)
             connection.receive(text.data(), text.size());
         peer = destination::from_wire(text);
-        connect(qp, o, mine, peer, gid_index);
+        connect(qp, o, mine, peer, own);
         if (o.host == nullptr) { // ready to receive before the client may send
             connection.send(tell.data(), tell.size());
             connection.receive(done.data(), done.size());

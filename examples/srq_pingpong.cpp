@@ -229,17 +229,12 @@ std::optional<rdmaxx::gid_entry> find_gid(const rdmaxx::context& device, const o
 }
 
 void connect(const rdmaxx::qp_ref& qp, const options& o, const destination& mine, const destination& peer,
-             unsigned gid_index) {
-    ibv_ah_attr path{};
+             const std::optional<rdmaxx::gid_entry>& own) {
+    const rdmaxx::gid to(peer.gid);
+    ibv_ah_attr path = own && to ? rdmaxx::ah_attr_to(*own, to) : ibv_ah_attr{};
     path.dlid = static_cast<std::uint16_t>(peer.lid);
     path.sl = o.sl;
     path.port_num = o.ib_port;
-    if (const rdmaxx::gid gid(peer.gid); gid) {
-        path.is_global = 1;
-        path.grh.hop_limit = 64;
-        path.grh.dgid = peer.gid;
-        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
-    }
     qp.modify(qp_attr(qp_state::rtr)
                   .ah_attr(path)
                   .path_mtu(o.mtu)
@@ -331,7 +326,7 @@ int main(int argc, char** argv) try {
             hear();
         }
         for (std::uint32_t i = 0; i < o.num_qp; ++i)
-            connect(qps[i], o, mine[i], peers[i], row ? row->index() : 0);
+            connect(qps[i], o, mine[i], peers[i], row);
         if (o.host == nullptr) { // ready to receive before the client may send
             tell();
             connection.receive(done.data(), done.size());

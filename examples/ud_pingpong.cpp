@@ -210,17 +210,13 @@ std::optional<rdmaxx::gid_entry> find_gid(const rdmaxx::context& device, const o
 }
 
 /// Where datagrams to the peer go.
-rdmaxx::ah address_of(const destination& peer, const rdmaxx::pd& pd, const options& o, unsigned gid_index) {
-    ibv_ah_attr path{};
+rdmaxx::ah address_of(const destination& peer, const rdmaxx::pd& pd, const options& o,
+                      const std::optional<rdmaxx::gid_entry>& own) {
+    const rdmaxx::gid to(peer.gid);
+    ibv_ah_attr path = own && to ? rdmaxx::ah_attr_to(*own, to) : ibv_ah_attr{};
     path.dlid = static_cast<std::uint16_t>(peer.lid);
     path.sl = o.sl;
     path.port_num = o.ib_port;
-    if (const rdmaxx::gid gid(peer.gid); gid) {
-        path.is_global = 1;
-        path.grh.hop_limit = 64;
-        path.grh.dgid = peer.gid;
-        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
-    }
     return rdmaxx::ah(pd, path);
 }
 
@@ -260,15 +256,14 @@ int main(int argc, char** argv) try {
     post_receives(); // before the peer knows where to send
 
     destination mine;
-    unsigned gid_index = 0;
+    std::optional<rdmaxx::gid_entry> own;
     mine.lid = port.lid;
     mine.qpn = qp.qp_num();
     mine.psn = std::random_device()() & 0xffffff;
     if (port.is_ethernet() || o.gid_index >= 0)
-        if (const auto row = find_gid(device, o)) {
-            mine.gid = row->gid().raw();
-            gid_index = row->index();
-        }
+        own = find_gid(device, o);
+    if (own)
+        mine.gid = own->gid().raw();
     mine.print("local ");
 
     destination peer;
@@ -293,7 +288,7 @@ int main(int argc, char** argv) try {
         }
     }
     peer.print("remote");
-    const rdmaxx::ah to_peer = address_of(peer, pd, o, gid_index);
+    const rdmaxx::ah to_peer = address_of(peer, pd, o, own);
     const auto post_send = [&] {
         qp.post_send(rdmaxx::send_wr::send(message).to(to_peer, peer.qpn, qkey).wr_id(send_id).signaled());
     };

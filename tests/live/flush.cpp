@@ -48,12 +48,7 @@ template <send_ops Ops>
 struct couple {
     couple(access of_qp, access of_memory, std::span<std::byte> memory) : mr(domain, memory, of_memory) {
         const auto own = device.find_gid(ipv4(), rdmaxx::gid_type::roce_v2);
-        ibv_ah_attr path{};
-        path.is_global = 1;
-        path.port_num = static_cast<std::uint8_t>(own.value().port_num());
-        path.grh.hop_limit = 64;
-        path.grh.dgid = own->gid().raw();
-        path.grh.sgid_index = static_cast<std::uint8_t>(own->index());
+        const ibv_ah_attr path = rdmaxx::ah_attr_to(own.value(), own->gid());
         for (const auto& [qp, peer] : {std::pair(&a, &b), std::pair(&b, &a)}) {
             qp->modify(qp_attr(qp_state::init).pkey_index(0).port_num(path.port_num).access_flags(of_qp));
             qp->modify(qp_attr(qp_state::rtr)

@@ -58,13 +58,7 @@ struct datagrams {
     [[nodiscard]] rdmaxx::ah to(const rdmaxx::gid& destination) const {
         const auto here = device.find_gid(ipv4(), rdmaxx::gid_type::roce_v2);
         REQUIRE(here);
-        ibv_ah_attr path{};
-        path.is_global = 1;
-        path.port_num = port;
-        path.grh.dgid = destination.raw();
-        path.grh.sgid_index = static_cast<std::uint8_t>(here->index());
-        path.grh.hop_limit = 64;
-        return rdmaxx::ah(domain, path);
+        return rdmaxx::ah(domain, rdmaxx::ah_attr_to(*here, destination));
     }
     [[nodiscard]] rdmaxx::wc next() const {
         std::array<rdmaxx::wc, 1> one;

@@ -6,9 +6,6 @@
 #include <string>
 #include <thread>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 using namespace live;
 using rdmaxx::qp_attr;
 using rdmaxx::qp_state;
@@ -39,25 +36,8 @@ rdmaxx::context open_device() {
 
 /// The path to the device's own IPv4 address.
 ibv_ah_attr path_to_self(const rdmaxx::context& device) {
-    in6_addr wanted{};
-    sockaddr_in in{};
-    const rdmaxx::address address = ipv4();
-    std::memcpy(&in, address.data(), sizeof in);
-    wanted.s6_addr[10] = wanted.s6_addr[11] = 0xff;
-    std::memcpy(&wanted.s6_addr[12], &in.sin_addr, 4);
-    ibv_ah_attr path{};
-    path.is_global = 1;
-    path.port_num = port;
-    path.grh.hop_limit = 64;
-    for (int i = 0; i < 255; ++i) {
-        if (::ibv_query_gid(device.native_handle(), port, i, &path.grh.dgid) != 0)
-            break;
-        if (std::memcmp(path.grh.dgid.raw, &wanted, sizeof wanted) == 0) {
-            path.grh.sgid_index = static_cast<std::uint8_t>(i);
-            return path;
-        }
-    }
-    throw std::runtime_error("the device has no GID of its address");
+    const auto own = device.find_gid(ipv4(), rdmaxx::gid_type::roce_v2);
+    return rdmaxx::ah_attr_to(own.value(), own->gid());
 }
 
 /// A queue pair of any class, up to the state rts.
