@@ -410,6 +410,16 @@ struct status {
     return {call, error_number(result)};
 }
 
+inline constexpr const char* empty_handle = "empty handle";
+
+/// The same of a call on a C object, which is not made where there is none.
+template <class Function, class Raw, class... Args>
+[[nodiscard]] status check_call(const char* call, Function function, Raw* object, Args... args) noexcept {
+    if (object == nullptr)
+        return {call, EINVAL, empty_handle};
+    return check_number(call, function(object, args...));
+}
+
 /// For calls that return 0, or -1 and errno: librdmacm, ibv_get_cq_event, ibv_get_async_event, ibv_query_gid.
 [[nodiscard]] inline status check_errno(const char* call, int result) noexcept {
     return {call, result == 0 ? 0 : last_errno()};

@@ -1,6 +1,9 @@
 // Owners, refs and the parents that children keep.
 #include "test.hpp"
 
+#include <rdmaxx/verbs/counters.hpp>
+#include <rdmaxx/verbs/dm.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -412,6 +415,56 @@ TEST_CASE_METHOD(unit::test, "owners: assignment takes the new object first, the
     with.cq = cq(with.device, 8);
     CHECK(fake::in_order({"ibv_create_cq", "ibv_destroy_cq"}));
     CHECK(with.cq.size() == 8);
+}
+
+TEST_CASE_METHOD(unit::test, "empty handles: what is not the data path is EINVAL, without a C call", "[ownership]") {
+    const std::size_t before = fake::calls();
+    const auto refused = [](auto call) {
+        const caught thrown([&] { static_cast<void>(call()); });
+        CHECK(thrown.code == EINVAL);
+        CHECK(thrown.cause == "empty handle");
+    };
+    comp_channel channel;
+    CHECK(channel.fd() == -1);
+    refused([&] { return channel.get_cq_event(); });
+    refused([&] { return channel.try_get_cq_event(); });
+    refused([&] { return channel.get_cq_event_for(1s); });
+    context device;
+    CHECK(device.async_fd() == -1);
+    refused([&] { return get_async_event(device); });
+    refused([&] { return try_get_async_event(device); });
+    refused([&] { return device.query_device(); });
+    refused([&] { return device.query_device_ex(); });
+    refused([&] { return device.query_rt_values(); });
+    refused([&] { return device.query_port(1); });
+    refused([&] { return device.query_pkey(1, 0); });
+    refused([&] { return device.query_gid_table(); });
+    refused([&] { return device.query_gid(1, 0); });
+    refused([&] { return resolve_eth_l2_from_gid(device, ibv_ah_attr{}); });
+    const qp pair;
+    refused([&] { return pair.query(); });
+    refused([&] { return pair.cap(); });
+    refused([&] { return pair.query_ece(); });
+    refused([&] { return pair.modify(qp_attr(qp_state::err)), 0; });
+    refused([&] { return pair.attach_mcast(gid()), 0; });
+    refused([&] { return pair.detach_mcast(gid()), 0; });
+    refused([&] { return pair.drain(1s, [](const wc&) {}), 0; });
+    refused([&] { return srq_ref().query(); });
+    refused([&] { return srq_ref().arm_limit(1), 0; });
+    refused([&] { return cq_ref().resize(8), 0; });
+    refused([&] { return cq_ref().moderate(1, 1), 0; });
+    refused([&] { return wq_ref().modify(wq_state::rdy), 0; });
+    refused([&] { return counters_ref().read({}), 0; });
+    refused([&] { return dm_ref().memcpy_to_dm(0, {}), 0; });
+    refused([&] { return dm_ref().memcpy_from_dm({}, 0), 0; });
+    refused([&] { return advise_mr(pd_ref(), mr_advice::prefetch, {}), 0; });
+    std::error_code ec;
+    static_cast<void>(qp_ref().query(ec));
+    CHECK(number(ec) == EINVAL);
+    ec.clear();
+    static_cast<void>(channel.try_get_cq_event(ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK(fake::calls() == before);
 }
 
 TEST_CASE_METHOD(unit::test, "device_list: moved-from and closed lists are empty ranges", "[ownership][device]") {

@@ -148,8 +148,10 @@ private:
 
 /// An owning handle: the C pointer, which every call uses, and the block, which only create, move and destroy touch.
 ///
-/// Moved-from and default-constructed owners are empty: operator bool is false, and queries that need no C object are
-/// defined. Distinct owners may be used concurrently; one owner may not, unless its class says so.
+/// Moved-from and default-constructed owners are empty: operator bool is false, queries that need no C object are
+/// defined, and most of what asks libibverbs for something is EINVAL; the data path, and views of C's fields, need one.
+///
+/// Distinct owners may be used concurrently; one owner may not, unless its class says so.
 template <class Traits>
 class owner {
 public:

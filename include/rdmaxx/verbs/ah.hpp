@@ -27,6 +27,8 @@ struct ah_traits {
 
 [[nodiscard]] inline status init_ah_from(context_ref device, const datagram& received, std::uint32_t port_num,
                                          ibv_ah_attr& attr) noexcept {
+    if (!device)
+        return {"ibv_init_ah_from_wc", EINVAL, empty_handle};
     ibv_wc completion = received.completion().raw(); // C takes it and the header as non-const, and does not write
     alignas(ibv_grh) std::byte header[datagram::grh_size];
     std::memcpy(header, received.header().data(), sizeof header);
@@ -102,8 +104,8 @@ namespace detail {
 
 [[nodiscard]] inline status resolve_l2(context_ref device, const ibv_ah_attr& path, eth_l2& out) noexcept {
     ibv_ah_attr copy = path; // C takes it as non-const
-    return check_number("ibv_resolve_eth_l2_from_gid",
-                        ::ibv_resolve_eth_l2_from_gid(device.native_handle(), &copy, out.mac, &out.vlan));
+    return check_call("ibv_resolve_eth_l2_from_gid", ::ibv_resolve_eth_l2_from_gid, device.native_handle(), &copy,
+                      out.mac, &out.vlan);
 }
 
 } // namespace detail

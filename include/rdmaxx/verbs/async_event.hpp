@@ -313,6 +313,8 @@ namespace detail {
 struct async_access {
     /// One try; EAGAIN when there is no event.
     [[nodiscard]] static status try_get(context& from, async_event& out) noexcept {
+        if (!from)
+            return {"ibv_get_async_event", EINVAL, empty_handle};
         auto& b = *passkey::block(from);
         async_event event;
         {
@@ -372,9 +374,9 @@ private:
 /// The next event of a context. Blocks until there is one; a signal does not end it. System calls. Any number of
 /// threads may get from one context; each event goes to one of them. C call: ibv_get_async_event(3).
 ///
-/// Where several contexts are one C context (context(id), made twice), get from the one that the objects were made with:
-/// an event that another one gave out is not known to hold up the end of its object, which then waits for the ack inside
-/// the C call and is not reported.
+/// Where several contexts are one C context (context(id), made twice), get from the one that the objects were made
+/// with: an event that another one gave out is not known to hold up the end of its object, which then waits for the ack
+/// inside the C call and is not reported.
 [[nodiscard]] inline async_event get_async_event(context& from) {
     async_event event;
     detail::check(detail::async_access::get(from, event, detail::deadline::never()));

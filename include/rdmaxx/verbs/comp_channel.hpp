@@ -22,7 +22,7 @@ public:
     using ref::ref;
 
     /// Readable when an event is there, for event loops.
-    [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
+    [[nodiscard]] int fd() const noexcept { return *this ? native_handle()->fd : -1; }
 };
 
 /// A completion channel: the CQs made on it report there that completions came, once for each request_notify.
@@ -53,7 +53,7 @@ public:
     }
 
     /// Readable when an event is there, for event loops. Get until try_get_cq_event() is empty.
-    [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
+    [[nodiscard]] int fd() const noexcept { return *this ? native_handle()->fd : -1; }
 
     /// The next event. Blocks until there is one. System calls.
     [[nodiscard]] cq_event get_cq_event() {
@@ -186,6 +186,8 @@ private:
 
     [[nodiscard]] detail::status try_get(cq_event& out) noexcept {
         auto* b = detail::passkey::block(*this);
+        if (b == nullptr)
+            return {"ibv_get_cq_event", EINVAL, detail::empty_handle};
         ibv_cq* raw = nullptr;
         void* context = nullptr;
         int result = 0;

@@ -150,7 +150,7 @@ public:
     /// @param pkey in host byte order; 0xffff is the default one
     /// C call: ibv_get_pkey_index(3).
     [[nodiscard]] std::optional<std::uint16_t> find_pkey(std::uint32_t port, std::uint16_t pkey) const noexcept {
-        const int index = ::ibv_get_pkey_index(this->native_handle(), c_port(port), htons(pkey));
+        const int index = *this ? ::ibv_get_pkey_index(this->native_handle(), c_port(port), htons(pkey)) : -1;
         return index >= 0 ? std::optional(static_cast<std::uint16_t>(index)) : std::nullopt;
     }
 
@@ -202,35 +202,39 @@ public:
         return this->native_handle()->num_comp_vectors;
     }
 
-    /// The descriptor of asynchronous events, for event loops.
+    /// The descriptor of asynchronous events, for event loops; -1 when empty.
     [[nodiscard]] int async_fd() const noexcept {
-        return this->native_handle()->async_fd;
+        return *this ? this->native_handle()->async_fd : -1;
     }
 
 private:
     [[nodiscard]] status do_query_device(device_attr& attr) const noexcept {
-        return check_number("ibv_query_device", ::ibv_query_device(this->native_handle(), &attr));
+        return check_call("ibv_query_device", ::ibv_query_device, this->native_handle(), &attr);
     }
     [[nodiscard]] status do_query_device_ex(device_attr_ex& attr) const noexcept {
-        return check_number("ibv_query_device_ex", ::ibv_query_device_ex(this->native_handle(), nullptr, &attr));
+        return check_call("ibv_query_device_ex", ::ibv_query_device_ex, this->native_handle(), nullptr, &attr);
     }
     [[nodiscard]] status do_query_rt_values(timespec& clock) const noexcept {
         ibv_values_ex values{};
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
         const status result =
-            check_number("ibv_query_rt_values_ex", ::ibv_query_rt_values_ex(this->native_handle(), &values));
+            check_call("ibv_query_rt_values_ex", ::ibv_query_rt_values_ex, this->native_handle(), &values);
         if (!result.failed() && (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0)
             return {"ibv_query_rt_values_ex", EOPNOTSUPP, "the device told no clock"};
         clock = values.raw_clock;
         return result;
     }
     [[nodiscard]] status do_query_port(std::uint32_t port, port_attr& attr) const noexcept {
-        ibv_port_attr* raw = &attr;
-        return check_number("ibv_query_port", ::ibv_query_port(this->native_handle(), c_port(port), raw));
+        const auto query = [](ibv_context* device, std::uint8_t of, ibv_port_attr* out) noexcept {
+            return ::ibv_query_port(device, of, out); // a macro
+        };
+        return check_call("ibv_query_port", query, this->native_handle(), c_port(port), &attr);
     }
     template <class C>
     [[nodiscard]] status do_query_port_speed(std::uint32_t port, std::uint64_t& mbps) const noexcept {
         C* raw = this->native_handle();
+        if (raw == nullptr)
+            return {"ibv_query_port_speed", EINVAL, empty_handle};
         std::uint64_t hundreds = 0; // of Mb/s
         const status result = check_number("ibv_query_port_speed", ibv_query_port_speed(raw, port, &hundreds));
         mbps = hundreds * 100;
@@ -239,6 +243,8 @@ private:
     [[nodiscard]] status do_query_pkey(std::uint32_t port, int index, std::uint16_t& pkey) const noexcept {
         decltype(htons(0)) wire = 0;
         errno = 0; // not every failure sets it
+        if (!*this)
+            return {"ibv_query_pkey", EINVAL, empty_handle};
         const status result =
             check_errno("ibv_query_pkey", ::ibv_query_pkey(this->native_handle(), c_port(port), index, &wire));
         pkey = ntohs(wire);

@@ -70,14 +70,13 @@ private:
         ibv_counter_attach_attr attr{};
         attr.counter_desc = static_cast<ibv_counter_description>(what);
         attr.index = index;
-        return check_number("ibv_attach_counters_point_flow",
-                            ::ibv_attach_counters_point_flow(this->native_handle(), &attr, of.native_handle()));
+        return check_call("ibv_attach_counters_point_flow", ::ibv_attach_counters_point_flow, this->native_handle(),
+                          &attr, of.native_handle());
     }
     [[nodiscard]] status do_read(std::span<std::uint64_t> values, bool prefer_cached) const noexcept {
-        return check_number("ibv_read_counters",
-                            ::ibv_read_counters(this->native_handle(), values.data(),
-                                                static_cast<std::uint32_t>(values.size()),
-                                                prefer_cached ? IBV_READ_COUNTERS_ATTR_PREFER_CACHED : 0));
+        return check_call("ibv_read_counters", ::ibv_read_counters, this->native_handle(), values.data(),
+                          static_cast<std::uint32_t>(values.size()),
+                          prefer_cached ? std::uint32_t{IBV_READ_COUNTERS_ATTR_PREFER_CACHED} : 0U);
     }
 };
 

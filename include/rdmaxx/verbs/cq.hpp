@@ -135,14 +135,14 @@ public:
 
 private:
     [[nodiscard]] status do_resize(int cqe) const noexcept {
-        return check_number("ibv_resize_cq", ::ibv_resize_cq(this->native_handle(), cqe));
+        return check_call("ibv_resize_cq", ::ibv_resize_cq, this->native_handle(), cqe);
     }
 #if RDMAXX_HAS_LINUX_VERBS
     [[nodiscard]] status do_moderate(std::uint16_t count, std::uint16_t period) const noexcept {
         ibv_modify_cq_attr attr{};
         attr.attr_mask = IBV_CQ_ATTR_MODERATE;
         attr.moderate = {count, period};
-        return check_number("ibv_modify_cq", ::ibv_modify_cq(this->native_handle(), &attr));
+        return check_call("ibv_modify_cq", ::ibv_modify_cq, this->native_handle(), &attr);
     }
 #endif
 

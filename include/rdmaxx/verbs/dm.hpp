@@ -81,16 +81,20 @@ public:
 
 private:
     [[nodiscard]] status do_copy_to(std::uint64_t offset, std::span<const std::byte> from) const noexcept {
-        return check_number("ibv_memcpy_to_dm",
-                            ::ibv_memcpy_to_dm(this->native_handle(), offset, from.data(), from.size()));
+        return check_call("ibv_memcpy_to_dm", ::ibv_memcpy_to_dm, this->native_handle(), offset, from.data(),
+                          from.size());
     }
     [[nodiscard]] status do_copy_from(std::span<std::byte> to, std::uint64_t offset) const noexcept {
-        return check_number("ibv_memcpy_from_dm",
-                            ::ibv_memcpy_from_dm(to.data(), this->native_handle(), offset, to.size()));
+        const auto copy = [&](ibv_dm* from) noexcept {
+            return ::ibv_memcpy_from_dm(to.data(), from, offset, to.size());
+        };
+        return check_call("ibv_memcpy_from_dm", copy, this->native_handle());
     }
     template <class Dm>
     [[nodiscard]] status do_export(int& fd) const noexcept {
         Dm* raw = this->native_handle();
+        if (raw == nullptr)
+            return {"ibv_dm_export_dmabuf_fd", EINVAL, empty_handle};
         errno = 0;
         fd = ibv_dm_export_dmabuf_fd(raw);
         return fd >= 0 ? status{} : status{"ibv_dm_export_dmabuf_fd", last_errno()};

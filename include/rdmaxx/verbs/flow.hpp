@@ -465,7 +465,7 @@ private:
     }
     [[nodiscard]] status do_modify(const ibv_flow_action_esp_attr& attr) const noexcept {
         ibv_flow_action_esp_attr copy = attr;
-        return check_number("ibv_modify_flow_action_esp", ::ibv_modify_flow_action_esp(this->native_handle(), &copy));
+        return check_call("ibv_modify_flow_action_esp", ::ibv_modify_flow_action_esp, this->native_handle(), &copy);
     }
 };
 

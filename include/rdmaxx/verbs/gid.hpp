@@ -174,8 +174,7 @@ struct gid_queries {
     /// ibv_query_gid_table does not say how many rows there are: the ports' tables do.
     [[nodiscard]] static status table(ibv_context* context, gid_table& out) noexcept {
         ibv_device_attr device{};
-        if (const status result = check_number("ibv_query_device", ::ibv_query_device(context, &device));
-            result.failed())
+        if (const status result = check_call("ibv_query_device", ::ibv_query_device, context, &device); result.failed())
             return result;
         std::size_t most = 0;
         for (unsigned port = 1; port <= device.phys_port_cnt; ++port) {
@@ -201,7 +200,7 @@ struct gid_queries {
 
     [[nodiscard]] static status entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
                                       gid_entry& out) noexcept {
-        return check_number("ibv_query_gid_ex", ::ibv_query_gid_ex(context, port, index, &out.raw(), 0));
+        return check_call("ibv_query_gid_ex", ::ibv_query_gid_ex, context, port, index, &out.raw(), 0U);
     }
 };
 

@@ -522,10 +522,9 @@ namespace detail {
 
 [[nodiscard]] inline status do_advise_mr(ibv_pd* domain, mr_advice advice, std::span<const sge> pieces,
                                          bool flush) noexcept {
-    return check_number("ibv_advise_mr",
-                        ::ibv_advise_mr(domain, static_cast<ibv_advise_mr_advice>(advice),
-                                        flush ? IBV_ADVISE_MR_FLAG_FLUSH : 0, const_cast<sge*>(pieces.data()),
-                                        static_cast<std::uint32_t>(pieces.size())));
+    return check_call("ibv_advise_mr", ::ibv_advise_mr, domain, static_cast<ibv_advise_mr_advice>(advice),
+                      flush ? std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH} : 0U, const_cast<sge*>(pieces.data()),
+                      static_cast<std::uint32_t>(pieces.size()));
 }
 
 } // namespace detail

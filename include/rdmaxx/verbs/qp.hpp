@@ -235,19 +235,19 @@ public:
     /// @throws error EOPNOTSUPP where the device has none
     [[nodiscard]] ibv_ece query_ece() const {
         ibv_ece ece{};
-        check(check_number("ibv_query_ece", ::ibv_query_ece(this->native_handle(), &ece)));
+        check(check_call("ibv_query_ece", ::ibv_query_ece, this->native_handle(), &ece));
         return ece;
     }
     [[nodiscard]] ibv_ece query_ece(std::error_code& ec) const noexcept {
         ibv_ece ece{};
-        assign(ec, check_number("ibv_query_ece", ::ibv_query_ece(this->native_handle(), &ece)));
+        assign(ec, check_call("ibv_query_ece", ::ibv_query_ece, this->native_handle(), &ece));
         return ece;
     }
     void set_ece(ibv_ece ece) const {
-        check(check_number("ibv_set_ece", ::ibv_set_ece(this->native_handle(), &ece)));
+        check(check_call("ibv_set_ece", ::ibv_set_ece, this->native_handle(), &ece));
     }
     void set_ece(ibv_ece ece, std::error_code& ec) const noexcept {
-        assign(ec, check_number("ibv_set_ece", ::ibv_set_ece(this->native_handle(), &ece)));
+        assign(ec, check_call("ibv_set_ece", ::ibv_set_ece, this->native_handle(), &ece));
     }
 #endif
 
@@ -309,14 +309,14 @@ public:
 private:
     [[nodiscard]] status do_modify(const ibv_qp_attr& attr, int mask) const noexcept {
         ibv_qp_attr copy = attr; // C takes it as non-const, and does not write
-        return check_number("ibv_modify_qp", ::ibv_modify_qp(this->native_handle(), &copy, mask));
+        return check_call("ibv_modify_qp", ::ibv_modify_qp, this->native_handle(), &copy, mask);
     }
 
     [[nodiscard]] status do_attach(const gid& group, std::uint16_t lid) const noexcept {
-        return check_number("ibv_attach_mcast", ::ibv_attach_mcast(this->native_handle(), &group.raw(), lid));
+        return check_call("ibv_attach_mcast", ::ibv_attach_mcast, this->native_handle(), &group.raw(), lid);
     }
     [[nodiscard]] status do_detach(const gid& group, std::uint16_t lid) const noexcept {
-        return check_number("ibv_detach_mcast", ::ibv_detach_mcast(this->native_handle(), &group.raw(), lid));
+        return check_call("ibv_detach_mcast", ::ibv_detach_mcast, this->native_handle(), &group.raw(), lid);
     }
 
     [[nodiscard]] RDMAXX_COLD std::string explain_modify(const ibv_qp_attr& attr, int mask) const {
@@ -332,7 +332,7 @@ private:
         c.rate_limit = limit.kbps;
         c.max_burst_sz = limit.max_burst_bytes;
         c.typical_pkt_sz = limit.typical_packet_bytes;
-        return check_number("ibv_modify_qp_rate_limit", ::ibv_modify_qp_rate_limit(this->native_handle(), &c));
+        return check_call("ibv_modify_qp_rate_limit", ::ibv_modify_qp_rate_limit, this->native_handle(), &c);
     }
 #endif
 
@@ -341,7 +341,7 @@ private:
     static constexpr int all_attributes = (IBV_QP_DEST_QPN << 1) - 1;
 
     [[nodiscard]] status do_query(qp_info& info, int mask) const noexcept {
-        return check_number("ibv_query_qp", ::ibv_query_qp(this->native_handle(), &info.attr, mask, &info.init));
+        return check_call("ibv_query_qp", ::ibv_query_qp, this->native_handle(), &info.attr, mask, &info.init);
     }
 
     template <class Qp>

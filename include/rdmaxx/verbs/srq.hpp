@@ -109,13 +109,13 @@ public:
 
 private:
     [[nodiscard]] status do_query(ibv_srq_attr& attr) const noexcept {
-        return check_number("ibv_query_srq", ::ibv_query_srq(this->native_handle(), &attr));
+        return check_call("ibv_query_srq", ::ibv_query_srq, this->native_handle(), &attr);
     }
     [[nodiscard]] status do_get_num(std::uint32_t& number) const noexcept {
-        return check_number("ibv_get_srq_num", ::ibv_get_srq_num(this->native_handle(), &number));
+        return check_call("ibv_get_srq_num", ::ibv_get_srq_num, this->native_handle(), &number);
     }
     [[nodiscard]] status do_modify(ibv_srq_attr attr, int mask) const noexcept {
-        return check_number("ibv_modify_srq", ::ibv_modify_srq(this->native_handle(), &attr, mask));
+        return check_call("ibv_modify_srq", ::ibv_modify_srq, this->native_handle(), &attr, mask);
     }
 };
 

@@ -101,7 +101,7 @@ private:
         attr.attr_mask = IBV_WQ_ATTR_STATE | more;
         attr.wq_state = static_cast<ibv_wq_state>(next);
         attr.curr_wq_state = static_cast<ibv_wq_state>(current);
-        return check_number("ibv_modify_wq", ::ibv_modify_wq(this->native_handle(), &attr));
+        return check_call("ibv_modify_wq", ::ibv_modify_wq, this->native_handle(), &attr);
     }
     [[nodiscard]] status do_modify(wq_flags flags, wq_flags mask) const noexcept {
 #if RDMAXX_HAS_LINUX_VERBS
@@ -109,7 +109,7 @@ private:
         attr.attr_mask = IBV_WQ_ATTR_FLAGS;
         attr.flags = bits(flags);
         attr.flags_mask = bits(mask);
-        return check_number("ibv_modify_wq", ::ibv_modify_wq(this->native_handle(), &attr));
+        return check_call("ibv_modify_wq", ::ibv_modify_wq, this->native_handle(), &attr);
 #else
         static_cast<void>(flags);
         static_cast<void>(mask);
