@@ -98,6 +98,18 @@ TEST_CASE_METHOD(fixture, "a datagram finds its way by what established says, an
     server.id.qp().post_send(send_wr::send(server.mr.sge(100, 9)).to(back, *received.src_qp(), peer.qkey));
     CHECK(client.next().byte_len() == header + 9);
     CHECK(text(std::span(client.memory).subspan(header, 9)) == "an answer");
+
+    // What waits for datagrams comes back, and its memory may go.
+    for (datagram_end* end : {&client, &server}) {
+        end->id.qp().post_recv(end->mr, 7);
+        unsigned flushed = 0;
+        end->id.qp().drain(soon, [&](const rdmaxx::wc& done) {
+            CHECK(done.wr_id() == 7);
+            CHECK(done.status() == rdmaxx::wc_status::wr_flush_err);
+            ++flushed;
+        });
+        CHECK(flushed == 1);
+    }
 }
 
 TEST_CASE_METHOD(fixture, "a datagram service that nobody offers is unreachable 1, one that says no unreachable 2",

@@ -559,6 +559,66 @@ TEST_CASE_METHOD(unit::test, "drain: hands on what was posted, keeps its own mar
     CHECK(fake::posted_recvs(qp.native_handle()).empty());
 }
 
+TEST_CASE_METHOD(unit::test, "drain: the marker of a datagram queue pair has an address, which goes again", "[drain]") {
+    const opened with;
+    qp datagrams(with.pd, qp_init_attr(with.cq).type(qp_type::ud));
+    datagrams.drain(5s); // in the reset state there is nothing to do
+    CHECK(fake::calls("ibv_create_ah") == 0);
+    datagrams.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).qkey(17));
+    datagrams.drain(5s);
+    CHECK(fake::calls("ibv_create_ah") == 1);
+    CHECK(fake::calls("ibv_destroy_ah") == 1);
+    CHECK(datagrams.query().state() == qp_state::err);
+    for (const char* call : {"ibv_query_port", "ibv_query_gid", "ibv_create_ah"}) {
+        fake::fail(call).with(EIO);
+        const caught failed([&] { datagrams.drain(5s); });
+        CHECK(failed.code == EIO);
+        CHECK(failed.call == call);
+    }
+}
+
+TEST_CASE_METHOD(unit::test, "drain: a handler that throws loses its completion only", "[drain]") {
+    posting p;
+    const qp_ref qp = p.client.qp();
+    for (std::uint64_t i = 1; i <= 4; ++i)
+        qp.post_send(p.region, i);
+    unsigned seen = 0;
+    CHECK_THROWS_AS(qp.drain(5s,
+                             [&](const wc&) {
+                                 ++seen;
+                                 throw std::runtime_error("not now");
+                             }),
+                    std::runtime_error);
+    CHECK(seen == 1);
+    qp.drain(5s, [&](const wc& done) {
+        CHECK_FALSE(is_drain_marker(done.wr_id()));
+        ++seen;
+    });
+    CHECK(seen == 4);
+}
+
+TEST_CASE_METHOD(unit::test, "drain: a marker of one that failed is told apart, and taken by the next", "[drain]") {
+    posting p;
+    const qp_ref qp = p.client.qp();
+    qp.post_send(p.region, 5);
+    fake::fail("ibv_modify_qp").at(2).with(EIO); // when the receive queue has its marker
+    std::vector<std::uint64_t> seen;
+    std::error_code ec;
+    qp.drain(
+        5s, [&](const wc& done) { seen.push_back(done.wr_id()); }, ec);
+    CHECK(number(ec) == EIO);
+    CHECK(seen == std::vector<std::uint64_t>{5});
+    CHECK_FALSE(is_drain_marker(5));
+    if (GENERATE(true, false)) {
+        const auto left = p.poll();
+        REQUIRE(left.size() == 1);
+        CHECK(is_drain_marker(left[0].wr_id()));
+    } else {
+        qp.drain(5s, [](const wc&) { FAIL("a marker was handed on"); });
+        CHECK(fake::queued(p.cq.native_handle()) == 0);
+    }
+}
+
 TEST_CASE_METHOD(unit::test, "drain: of idle queues ends at once, in both forms, also a second time", "[drain]") {
     connection c;
     unsigned handed = 0;

@@ -108,7 +108,8 @@ public:
         return error_number(c_post_recv(this->native_handle(), &first, &bad));
     }
 
-    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one of
+    /// them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
     void post_recv(std::span<recv_wr> requests) const {
         if (!requests.empty())
             post_recv(chain(requests));

@@ -197,8 +197,8 @@ public:
 
     /// System call.
     /// @param device a context, which is kept open, or a context_ref, which must outlive the CQ
-    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue on it
-    ///         (cq_room counts). An overrun loses completions, or breaks the CQ, and nothing but an asynchronous event
+    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue on it,
+    ///         and one more of each that qp::drain is for (cq_room counts). An overrun loses completions, or breaks the CQ, and nothing but an asynchronous event
     ///         tells (async_event_type::cq_err): who waits for a completion that was lost waits in vain.
     /// @param channel where its events arrive; without one the CQ can only be polled. A comp_channel is kept, a
     ///         comp_channel_ref must outlive the CQ.

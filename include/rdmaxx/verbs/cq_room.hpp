@@ -13,11 +13,13 @@ namespace rdmaxx::inline v0 {
 /// event tells (async_event_type::cq_err).
 ///
 ///     cq_room room(cq);
-///     const std::uint32_t most = attr.raw().cap.max_send_wr + attr.raw().cap.max_recv_wr;
+///     const std::uint32_t most = attr.raw().cap.max_send_wr + attr.raw().cap.max_recv_wr + 2;
 ///     if (!room.take(most)) ... refuse the connection, or take another CQ
 ///     rdmaxx::qp qp(pd, attr);
 ///     ... when the queue pair is gone: room.give(most);
 ///
+/// What the program has outstanding counts, however deep the queues were granted. The two are those of drain(): one a
+/// queue.
 /// The receives of a shared queue count once for each CQ that they can complete on. One thread at a time.
 class cq_room {
 public:

@@ -3,6 +3,7 @@
 #define RDMAXX_VERBS_QP_HPP
 
 #include <rdmaxx/detail/async_blocks.hpp>
+#include <rdmaxx/detail/drain.hpp>
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/post.hpp>
 #include <rdmaxx/detail/qp_transitions.hpp>
@@ -94,7 +95,8 @@ public:
         return error_number(::ibv_post_send(this->native_handle(), &first, &bad));
     }
 
-    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect.
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one of
+    /// them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
     void post_send(std::span<send_wr> requests) const {
         if (!requests.empty())
             post_send(chain(requests));
@@ -110,7 +112,8 @@ public:
         return requests.empty() ? 0 : try_post_send(chain(requests));
     }
 
-    /// Sends one piece of memory, signaled. The common case.
+    /// Sends one piece of memory, signaled. The common case. Not for datagrams, which need an address
+    /// (send_wr::to).
     void post_send(const sge& piece, std::uint64_t wr_id = 0) const {
         post_send(send_wr::send(piece).wr_id(wr_id).signaled());
     }
@@ -272,6 +275,10 @@ public:
     /// its buffers may go. Each completion is handed to `on_completion`, also those of other queue pairs that share the
     /// CQs; one thread at a time may poll them. The queue pair must not get new requests meanwhile. Receives of a
     /// shared receive queue are not its own: those that it took complete, the others stay.
+    ///
+    /// It posts a request of its own to each queue, whose completion is not handed on: the CQs need room for one more a
+    /// queue (see cq_room). If it fails, one of those may complete later: is_drain_marker() tells. A handler that throws
+    /// loses its completion, and no other.
     /// @param timeout any std::chrono::duration
     /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq; EOPNOTSUPP where the device takes no
     ///         requests in the error state, so that it cannot tell when all have completed: what came until nothing
@@ -336,8 +343,6 @@ private:
     }
 #endif
 
-    static constexpr int quiet = 1000; // polls that find nothing, 50 us and more each
-
     static constexpr int all_attributes = (IBV_QP_DEST_QPN << 1) - 1;
 
     [[nodiscard]] status do_query(qp_info& info, int mask) const noexcept {
@@ -351,89 +356,18 @@ private:
         return caps < 0 ? data_in_order::none : static_cast<data_in_order>(caps);
     }
 
-    /// One marker on each queue: queues keep their order, so when it has completed all before it have.
     template <class Handler>
     [[nodiscard]] status do_drain(deadline until, Handler&& on_completion) const {
-        qp_info made;
-        if (const status result = do_query(made, IBV_QP_STATE | IBV_QP_CAP); result.failed())
-            return result;
-        if (made.state() == qp_state::reset)
-            return {}; // it takes no requests, and has no way to the error state
-        if (const status result = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); result.failed())
-            return result;
-        const char send_marker = 0;
-        const char recv_marker = 0;
-        send_wr send = send_wr::send(std::span<const sge>());
-        send.signaled().wr_id(reinterpret_cast<std::uintptr_t>(&send_marker));
-        recv_wr recv;
-        recv.wr_id(reinterpret_cast<std::uintptr_t>(&recv_marker));
-        bool send_posted = false;
-        bool recv_posted = this->native_handle()->srq != nullptr;
-        // A queue without room takes no marker, and holds nothing.
-        bool send_done = type() == qp_type::xrc_recv || made.cap().max_send_wr == 0;
-        bool recv_done = recv_posted || type() == qp_type::xrc_send || made.cap().max_recv_wr == 0;
-
-        const auto handle = [&](const wc& completion) {
-            if (completion.qp_num() == qp_num() && completion.wr_id() == static_cast<const ibv_send_wr&>(send).wr_id)
-                send_done = true;
-            else if (completion.qp_num() == qp_num() &&
-                     completion.wr_id() == static_cast<const ibv_recv_wr&>(recv).wr_id)
-                recv_done = true;
-            else
-                on_completion(completion);
-        };
-        bool unmarked = false; // some providers (bnxt_re, efa, cxgb4) take no requests in the error state
-        int idle = 0;
-        for (;;) {
-            // A full queue takes the marker when completions have been polled.
-            if (!send_posted && !send_done) {
-                const int error = try_post_send(send);
-                send_posted = error == 0;
-                send_done = unmarked = error == EINVAL;
-                if (error != 0 && error != ENOMEM && error != EINVAL)
-                    return {"ibv_post_send", error};
-            }
-            if (!recv_posted && !recv_done) {
-                const int error = this->try_post_recv(recv);
-                recv_posted = error == 0;
-                recv_done = error == EINVAL;
-                unmarked = unmarked || recv_done;
-                if (error != 0 && error != ENOMEM && error != EINVAL)
-                    return {"ibv_post_recv", error};
-                // Soft-RoCE does not look at receives that are posted in the error state (this one, and the program's,
-                // which may fill the queue) until it is told again.
-                if (const status again = do_modify(qp_attr(qp_state::err).raw(), IBV_QP_STATE); again.failed())
-                    return again;
-            }
-            bool found = false;
-            const cq_ref queues[] = {send_cq(), recv_cq()};
-            for (const cq_ref& queue : queues) {
-                if (!queue || (&queue != queues && queue == queues[0]))
-                    continue;
-                wc completions[16];
-                std::error_code ec;
-                const std::span<wc> filled = queue.poll(completions, ec);
-                if (ec)
-                    return {"ibv_poll_cq", ec.value(), "the CQ is broken (overrun, or a device failure)"};
-                for (const wc& completion : filled)
-                    handle(completion);
-                found = found || !filled.empty();
-            }
-            idle = found ? 0 : idle + 1;
-            if (send_done && recv_done && !unmarked)
-                return {};
-            if (send_done && recv_done && idle == quiet)
-                return {"ibv_poll_cq", EOPNOTSUPP, "the device cannot tell when all that was posted has completed"};
-            if (!found) {
-                if (until.left_ns() == 0)
-                    return {"ibv_poll_cq", ETIMEDOUT, "not everything that was posted has completed"};
-                ::usleep(50);
-            }
-        }
+        return drain_of(*this, on_completion).run(until);
     }
 };
 
 } // namespace detail
+
+/// Whether a completion is that of a drain() which failed, and no request's of the program.
+[[nodiscard]] inline bool is_drain_marker(std::uint64_t wr_id) noexcept {
+    return detail::drain_markers::have(wr_id);
+}
 
 /// A queue pair that somebody else owns: an id's (cm_id::qp), or a C program's.
 class qp_ref : public detail::qp_ops<detail::ref<ibv_qp>> {
