@@ -1,4 +1,5 @@
-// The same loops in C and with rdmaxx, each in a function of its own whose instructions are counted: see instructions.py.
+// The same loops in C and with rdmaxx, each in a function of its own whose instructions are counted: see
+// instructions.py.
 //
 // Refs are passed by value, as the C pointers are: an owner by reference would cost a load that C has not to do.
 #include <fake.hpp>

@@ -3,8 +3,8 @@
 //
 // Owners and events where programs keep them: in std::optional, in std::vector, in a variable that is assigned to.
 //
-// Compiled with optimisation: only then g++ follows values through what it inlines, and it has seen uses of values that are
-// not set where there are none. A user who compiles with -Werror would have to switch that warning off.
+// Compiled with optimisation: only then g++ follows values through what it inlines, and it has seen uses of values that
+// are not set where there are none. A user who compiles with -Werror would have to switch that warning off.
 #include <rdmaxx/rdmaxx.hpp>
 
 #include <optional>

@@ -593,8 +593,8 @@ TEST_CASE_METHOD(fixture, "completions of a queue pair that is gone can be polle
     c.a.post_send(send_wr::rdma_write(c.source(1), c.target(1))
                       .wr_id(enter(rdmaxx::wr_queue::send, "here")) // in a place of one that is gone
                       .signaled());
-    // The old ones are of a queue pair that is no more, or the provider took them out: either is a poll without an error,
-    // and neither is taken for the new one.
+    // The old ones are of a queue pair that is no more, or the provider took them out: either is a poll without an
+    // error, and neither is taken for the new one.
     std::array<rdmaxx::wc, 8> room;
     int handled = 0;
     for (const stopwatch waited; handled == 0 && waited.elapsed() < soon;)

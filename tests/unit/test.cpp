@@ -109,7 +109,8 @@ void test_hangs(int) {
     std::abort(); // Catch2 names the test
 }
 
-/// How long a test may take: three minutes, for busy machines, unless the environment knows that programs run slowly here.
+/// How long a test may take: three minutes, for busy machines, unless the environment knows that programs run slowly
+/// here.
 unsigned longest_test_s() {
     const char* said = std::getenv("RDMAXX_TEST_SECONDS");
     return said != nullptr ? static_cast<unsigned>(std::strtoul(said, nullptr, 10)) : 180;

@@ -1,5 +1,5 @@
-// How qp::drain() finds out that everything has completed: by a marker on each queue. Queues keep their order, so when it
-// has completed all before it have.
+// How qp::drain() finds out that everything has completed: by a marker on each queue. Queues keep their order, so when
+// it has completed all before it have.
 #ifndef RDMAXX_DETAIL_DRAIN_HPP
 #define RDMAXX_DETAIL_DRAIN_HPP
 
@@ -38,7 +38,8 @@ private:
     // NOLINTEND(*-avoid-non-const-global-variables)
 };
 
-/// The address that a marker on a datagram queue pair must have, like any send of it: this port's own. It sends nothing.
+/// The address that a marker on a datagram queue pair must have, like any send of it: this port's own. It sends
+/// nothing.
 class own_address {
 public:
     own_address() noexcept = default;
@@ -174,8 +175,8 @@ private:
         request.wr_id(recv_.wr_id);
         if (const status result = posted(recv_, "ibv_post_recv", qp_.try_post_recv(request)); result.failed())
             return result;
-        // Soft-RoCE does not look at receives that are posted in the error state (this one, and the program's, which may
-        // fill the queue) until it is told again.
+        // Soft-RoCE does not look at receives that are posted in the error state (this one, and the program's, which
+        // may fill the queue) until it is told again.
         return to_error();
     }
     [[nodiscard]] int post_send() const noexcept {

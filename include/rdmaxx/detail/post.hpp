@@ -72,9 +72,9 @@ template <class Request>
     return "ibv_post_wq_recv";
 }
 
-/// Receive requests, of a queue pair, of a shared receive queue or of a work queue. Data path: no system call of ours, no allocation, no
-/// lock. The request and what it refers to may go when the call returns; the memory that its SGEs name may not. A full
-/// queue is ENOMEM, and no broken one.
+/// Receive requests, of a queue pair, of a shared receive queue or of a work queue. Data path: no system call of ours,
+/// no allocation, no lock. The request and what it refers to may go when the call returns; the memory that its SGEs
+/// name may not. A full queue is ENOMEM, and no broken one.
 template <class Handle>
 class recv_ops : public Handle {
 public:
@@ -108,8 +108,8 @@ public:
         return error_number(c_post_recv(this->native_handle(), &first, &bad));
     }
 
-    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one of
-    /// them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one
+    /// of them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
     void post_recv(std::span<recv_wr> requests) const {
         if (!requests.empty())
             post_recv(chain(requests));

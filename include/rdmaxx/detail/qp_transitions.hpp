@@ -10,8 +10,8 @@
 
 namespace rdmaxx::inline v0::detail {
 
-/// For the queue pair types whose bit is set. To reset every state may go, and to err every one but reset, without other
-/// attributes.
+/// For the queue pair types whose bit is set. To reset every state may go, and to err every one but reset, without
+/// other attributes.
 struct qp_transition {
     ibv_qp_state from;
     ibv_qp_state to;

@@ -1,4 +1,5 @@
-// struct ibv_ah, an address handle: where a datagram goes. ibv_create_ah(3), ibv_create_ah_from_wc(3), ibv_init_ah_from_wc(3).
+// struct ibv_ah, an address handle: where a datagram goes. ibv_create_ah(3), ibv_create_ah_from_wc(3),
+// ibv_init_ah_from_wc(3).
 #ifndef RDMAXX_VERBS_AH_HPP
 #define RDMAXX_VERBS_AH_HPP
 
@@ -163,8 +164,8 @@ public:
         return result;
     }
 
-    /// To the sender of a datagram that was received: `completion` is of that receive, and `grh` the first 40 bytes of its
-    /// buffer. C call: ibv_create_ah_from_wc(3).
+    /// To the sender of a datagram that was received: `completion` is of that receive, and `grh` the first 40 bytes of
+    /// its buffer. C call: ibv_create_ah_from_wc(3).
     [[nodiscard]] static ah from_wc(detail::parent<ibv_pd> domain, const wc& completion, const void* grh,
                                     std::uint32_t port_num) {
         ah result;

@@ -248,8 +248,8 @@ public:
                                   : context_ref();
     }
 
-    /// The object concerned, whichever it is: calls `visitor` with a cq_ref, qp_ref, srq_ref, wq_ref, port_number or, for
-    /// events of the device, context_ref, and returns what it returns.
+    /// The object concerned, whichever it is: calls `visitor` with a cq_ref, qp_ref, srq_ref, wq_ref, port_number or,
+    /// for events of the device, context_ref, and returns what it returns.
     ///
     ///     event.visit([](auto object) {
     ///         if constexpr (std::is_same_v<decltype(object), qp_ref>)
@@ -457,8 +457,8 @@ struct events_of_now {
     }
 };
 
-/// Logs what a source gives, until that is nothing, or fails. Each event is acked before its line is handed on: a destroy
-/// never waits for what the sink does.
+/// Logs what a source gives, until that is nothing, or fails. Each event is acked before its line is handed on: a
+/// destroy never waits for what the sink does.
 template <class Source, class Sink>
 [[nodiscard]] status log_events(const Source& source, Sink& sink, std::size_t& lines) {
     for (lines = 0;; ++lines) {
@@ -475,9 +475,9 @@ template <class Source, class Sink>
 
 } // namespace detail
 
-/// Hands a line for each asynchronous event that is there now, async_event::to_string(), to `sink`, and gives the events
-/// back. Never blocks but for what the sink does: for event loops, when context_ops::async_fd() is readable. For a thread
-/// of its own there is a form with a stop token (verbs/stop.hpp).
+/// Hands a line for each asynchronous event that is there now, async_event::to_string(), to `sink`, and gives the
+/// events back. Never blocks but for what the sink does: for event loops, when context_ops::async_fd() is readable. For
+/// a thread of its own there is a form with a stop token (verbs/stop.hpp).
 ///
 ///     while (::poll(fds, 2, 1000) >= 0) {
 ///         if (fds[1].revents != 0) // device.async_fd()

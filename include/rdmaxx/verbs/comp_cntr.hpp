@@ -180,8 +180,8 @@ public:
     using comp_cntr_calls::comp_cntr_calls;
 };
 
-/// Two numbers that the device counts: completions that succeeded and that failed, of the queue pairs it is attached to.
-/// It ends exactly when its owner ends; it must outlive those queue pairs.
+/// Two numbers that the device counts: completions that succeeded and that failed, of the queue pairs it is attached
+/// to. It ends exactly when its owner ends; it must outlive those queue pairs.
 ///
 /// C calls: ibv_create_comp_cntr(3), ibv_destroy_comp_cntr(3); what makes one is there with rdma-core 65
 /// (RDMAXX_HAS_COMP_CNTR). Any number of threads may use one.

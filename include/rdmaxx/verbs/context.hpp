@@ -1,4 +1,5 @@
-// struct ibv_context, an open device: ibv_open_device(3), ibv_query_device_ex(3), ibv_query_port(3), ibv_import_device(3).
+// struct ibv_context, an open device: ibv_open_device(3), ibv_query_device_ex(3), ibv_query_port(3),
+// ibv_import_device(3).
 #ifndef RDMAXX_VERBS_CONTEXT_HPP
 #define RDMAXX_VERBS_CONTEXT_HPP
 
@@ -115,9 +116,10 @@ public:
         return attr;
     }
 
-    /// The effective speed of a port in Mb/s, of all links of a bond together. (port_attr::speed_mbps() is there with every
-    /// rdma-core, for one link.) System call.
-    /// @throws error EOPNOTSUPP for a kernel or device that does not tell. C call: ibv_query_port_speed(3), rdma-core 62.
+    /// The effective speed of a port in Mb/s, of all links of a bond together. (port_attr::speed_mbps() is there with
+    /// every rdma-core, for one link.) System call.
+    /// @throws error EOPNOTSUPP for a kernel or device that does not tell. C call: ibv_query_port_speed(3), rdma-core
+    ///         62.
     template <class C = ibv_context>
         requires has_query_port_speed<C>
     [[nodiscard]] std::uint64_t query_port_speed(std::uint32_t port) const {
@@ -191,8 +193,8 @@ public:
     }
 #endif
 
-    /// The descriptor that context::import_device takes in a process that got a copy of it (SCM_RIGHTS): ours, not to be
-    /// closed.
+    /// The descriptor that context::import_device takes in a process that got a copy of it (SCM_RIGHTS): ours, not to
+    /// be closed.
     [[nodiscard]] int cmd_fd() const noexcept {
         return this->native_handle()->cmd_fd;
     }
@@ -307,12 +309,12 @@ public:
 
 #if RDMAXX_HAS_LINUX_VERBS
     /// The context of another process, by a descriptor that came from there (context_ops::cmd_fd, over a Unix socket):
-    /// its objects can be imported by their handles (pd::import_pd ...). It is closed by ibv_close_device, and takes the
-    /// descriptor with it. Until every copy of that is closed, the kernel keeps what the other process made, even when
-    /// that has died.
+    /// its objects can be imported by their handles (pd::import_pd ...). It is closed by ibv_close_device, and takes
+    /// the descriptor with it. Until every copy of that is closed, the kernel keeps what the other process made, even
+    /// when that has died.
     /// @param cmd_fd becomes the context's when the call succeeds: never another context's own, but a copy of it
-    /// @throws error EOPNOTSUPP for a driver without it (Soft-RoCE's), ENODEV for what is no device's, EINVAL for what is
-    ///         no descriptor
+    /// @throws error EOPNOTSUPP for a driver without it (Soft-RoCE's), ENODEV for what is no device's, EINVAL for what
+    ///         is no descriptor
     /// C call: ibv_import_device(3).
     [[nodiscard]] static context import_device(int cmd_fd) {
         context result;

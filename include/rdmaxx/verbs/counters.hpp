@@ -43,8 +43,8 @@ class counters_ops : public Handle {
 public:
     using Handle::Handle;
 
-    /// Says what the value at `index` shall count, of a flow that is made with flow_attr::count(*this): before that, with
-    /// a null flow, or afterwards.
+    /// Says what the value at `index` shall count, of a flow that is made with flow_attr::count(*this): before that,
+    /// with a null flow, or afterwards.
     /// @throws error EOPNOTSUPP, EINVAL
     /// C call: ibv_attach_counters_point_flow(3).
     void attach_point_flow(counter_description what, std::uint32_t index, ref<ibv_flow> of = {}) const {

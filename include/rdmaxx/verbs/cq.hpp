@@ -110,7 +110,8 @@ public:
     /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
-    /// The program's own pointer, which in C a get of its events gives; null until it is set. Not for two threads at once.
+    /// The program's own pointer, which in C a get of its events gives; null until it is set. Not for two threads at
+    /// once.
     [[nodiscard]] void* cq_context() const noexcept { return this->native_handle()->cq_context; }
     void set_cq_context(void* value) const noexcept { this->native_handle()->cq_context = value; }
 
@@ -197,9 +198,10 @@ public:
 
     /// System call.
     /// @param device a context, which is kept open, or a context_ref, which must outlive the CQ
-    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue on it,
-    ///         and one more of each that qp::drain is for (cq_room counts). An overrun loses completions, or breaks the CQ, and nothing but an asynchronous event
-    ///         tells (async_event_type::cq_err): who waits for a completion that was lost waits in vain.
+    /// @param cqe how many completions at least, from 1: all that can be outstanding at once of every queue on it, and
+    ///         one more of each that qp::drain is for (cq_room counts). An overrun loses completions, or breaks the CQ,
+    ///         and nothing but an asynchronous event tells (async_event_type::cq_err): who waits for a completion that
+    ///         was lost waits in vain.
     /// @param channel where its events arrive; without one the CQ can only be polled. A comp_channel is kept, a
     ///         comp_channel_ref must outlive the CQ.
     /// @param comp_vector from 0 to below the context's num_comp_vectors: which interrupt

@@ -9,8 +9,8 @@
 namespace rdmaxx::inline v0 {
 
 /// The completions that a CQ has room for, shared out among the queues that report to it. A queue can have as many
-/// outstanding as it is deep; one queue pair too many, and the CQ overruns: completions are lost, and only an asynchronous
-/// event tells (async_event_type::cq_err).
+/// outstanding as it is deep; one queue pair too many, and the CQ overruns: completions are lost, and only an
+/// asynchronous event tells (async_event_type::cq_err).
 ///
 ///     cq_room room(cq);
 ///     const std::uint32_t most = attr.raw().cap.max_send_wr + attr.raw().cap.max_recv_wr + 2;

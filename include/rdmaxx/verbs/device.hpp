@@ -78,7 +78,8 @@ public:
     }
 
 #if RDMAXX_HAS_LINUX_VERBS
-    /// The kernel's number of the device, which stays when it is renamed; -1 if unknown. C call: ibv_get_device_index(3).
+    /// The kernel's number of the device, which stays when it is renamed; -1 if unknown. C call:
+    /// ibv_get_device_index(3).
     [[nodiscard]] int index() const noexcept {
         return ::ibv_get_device_index(native_handle());
     }

@@ -27,8 +27,8 @@ enum class atomic_cap : int {
     return "unknown";
 }
 
-/// What a device can do (enum ibv_device_cap_flags, and the macros that go on where it ends). The values are those of C,
-/// by number where older headers lack the name.
+/// What a device can do (enum ibv_device_cap_flags, and the macros that go on where it ends). The values are those of
+/// C, by number where older headers lack the name.
 enum class device_cap_flags : std::uint64_t {
     none = 0,
     resize_max_wr = IBV_DEVICE_RESIZE_MAX_WR, ///< qp_attr::cap

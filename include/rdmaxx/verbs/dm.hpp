@@ -43,8 +43,8 @@ public:
     /// The device that it belongs to.
     [[nodiscard]] context_ref context() const noexcept { return context_ref(this->native_handle()->context); }
 
-    /// Copies into device memory, from `offset` on. The processor does it: for small pieces. Devices want offset and size
-    /// in multiples of 4.
+    /// Copies into device memory, from `offset` on. The processor does it: for small pieces. Devices want offset and
+    /// size in multiples of 4.
     /// @throws error EINVAL for what does not lie inside, or is not aligned
     /// C call: ibv_memcpy_to_dm(3).
     void memcpy_to_dm(std::uint64_t offset, std::span<const std::byte> from) const { check(do_copy_to(offset, from)); }

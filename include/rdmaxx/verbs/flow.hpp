@@ -1,5 +1,5 @@
-// struct ibv_flow, a rule that steers packets to a queue pair: ibv_create_flow(3). And what a rule may do with a packet:
-// struct ibv_flow_action, ibv_create_flow_action_esp(3).
+// struct ibv_flow, a rule that steers packets to a queue pair: ibv_create_flow(3). And what a rule may do with a
+// packet: struct ibv_flow_action, ibv_create_flow_action_esp(3).
 #ifndef RDMAXX_VERBS_FLOW_HPP
 #define RDMAXX_VERBS_FLOW_HPP
 
@@ -477,8 +477,8 @@ public:
     using flow_action_ops::flow_action_ops;
 };
 
-/// What rules do with a packet, by a handle: IPsec ESP, encryption and decryption on the device. It stays until this owner
-/// and the flows that use it are gone.
+/// What rules do with a packet, by a handle: IPsec ESP, encryption and decryption on the device. It stays until this
+/// owner and the flows that use it are gone.
 ///
 /// C calls: ibv_create_flow_action_esp(3), ibv_destroy_flow_action(3). Any number of threads may make flows with one.
 class flow_action : public detail::flow_action_ops<detail::owner<detail::flow_action_traits>> {
@@ -539,7 +539,8 @@ private:
 /// actions that were given as owners, and hands the pins to the flow.
 ///
 ///     in_addr here = ...;
-///     const flow to_port(qp, flow_attr(1).add(flow_eth()).add(flow_ipv4().dst_ip(here)).add(flow_udp().dst_port(7471)));
+///     const flow to_port(
+///         qp, flow_attr(1).add(flow_eth()).add(flow_ipv4().dst_ip(here)).add(flow_udp().dst_port(7471)));
 class flow_attr {
 public:
     /// Counters and actions that one rule may name as owners.
@@ -665,11 +666,11 @@ public:
     using ref::ref;
 };
 
-/// A rule in force: packets that match go to its queue pair. It ends exactly when its owner ends, and must end before the
-/// queue pair: declare it after that.
+/// A rule in force: packets that match go to its queue pair. It ends exactly when its owner ends, and must end before
+/// the queue pair: declare it after that.
 ///
-/// C calls: ibv_create_flow(3), ibv_destroy_flow(3). Needs CAP_NET_RAW. Distinct flows may be used concurrently, also of
-/// one queue pair.
+/// C calls: ibv_create_flow(3), ibv_destroy_flow(3). Needs CAP_NET_RAW. Distinct flows may be used concurrently, also
+/// of one queue pair.
 class flow : public detail::owner<detail::flow_traits> {
 public:
     flow() noexcept = default;

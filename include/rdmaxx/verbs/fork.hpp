@@ -7,8 +7,8 @@
 
 namespace rdmaxx::inline v0 {
 
-/// From here on registered pages are kept from forked children (madvise MADV_DONTFORK), whole pages at a time: what else
-/// lies on them is missing in the child. Needed where is_fork_initialized() says `disabled` and the program forks;
+/// From here on registered pages are kept from forked children (madvise MADV_DONTFORK), whole pages at a time: what
+/// else lies on them is missing in the child. Needed where is_fork_initialized() says `disabled` and the program forks;
 /// before the first memory region. Where it says `unneeded`, Linux 5.12 and later copy registered pages at the fork.
 ///
 /// @throws error EINVAL after the first registration, ENOSYS, ENOMEM

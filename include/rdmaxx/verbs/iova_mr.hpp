@@ -1,5 +1,5 @@
-// Registered memory whose addresses in requests are not the program's pointers: ibv_reg_mr_iova(3), ibv_reg_dmabuf_mr(3),
-// ibv_alloc_null_mr(3), ibv_reg_dm_mr(3), ibv_import_mr(3), ibv_reg_mr_ex(3).
+// Registered memory whose addresses in requests are not the program's pointers: ibv_reg_mr_iova(3),
+// ibv_reg_dmabuf_mr(3), ibv_alloc_null_mr(3), ibv_reg_dm_mr(3), ibv_import_mr(3), ibv_reg_mr_ex(3).
 #ifndef RDMAXX_VERBS_IOVA_MR_HPP
 #define RDMAXX_VERBS_IOVA_MR_HPP
 

@@ -155,8 +155,8 @@ public:
             static_cast<void>(pool_.release()); // its books are kept in the memory
     }
 
-    /// The SGE of a range of objects in this resource's memory: a whole container, a part of it, one object. Of an empty
-    /// range, which may have no memory, an SGE of no bytes.
+    /// The SGE of a range of objects in this resource's memory: a whole container, a part of it, one object. Of an
+    /// empty range, which may have no memory, an SGE of no bytes.
     /// @throws error ERANGE for memory that is not of this resource
     template <detail::registrable Range>
     [[nodiscard]] rdmaxx::sge sge(Range&& range) const {

@@ -133,8 +133,8 @@ inline void an_sge_is_at_most_4_gib_less_1() {}
 
 } // namespace detail
 
-/// As much as an SGE can say: an unsigned number of 32 bits, or a constant that fits. Another one (a std::size_t, of which
-/// C would keep the low 32 bits) does not compile: mr::sge takes and checks those.
+/// As much as an SGE can say: an unsigned number of 32 bits, or a constant that fits. Another one (a std::size_t, of
+/// which C would keep the low 32 bits) does not compile: mr::sge takes and checks those.
 class sge_length {
     template <class Number>
     static constexpr bool fits = std::is_unsigned_v<Number> && sizeof(Number) <= sizeof(std::uint32_t);

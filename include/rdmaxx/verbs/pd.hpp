@@ -83,8 +83,8 @@ public:
     }
 
 #if RDMAXX_HAS_LINUX_VERBS
-    /// A domain of another process, by its handle there; `device` was imported (context::import_device). It is given back
-    /// by ibv_unimport_pd; the domain itself stays, and must stay, the other process's.
+    /// A domain of another process, by its handle there; `device` was imported (context::import_device). It is given
+    /// back by ibv_unimport_pd; the domain itself stays, and must stay, the other process's.
     /// @throws error EOPNOTSUPP for a driver without it
     /// C call: ibv_import_pd(3).
     [[nodiscard]] static pd import_pd(detail::parent<ibv_context> device, std::uint32_t handle) {

@@ -242,8 +242,8 @@ struct port_attr : ibv_port_attr {
     }
 #endif
 
-    /// Mb/s of all lanes together; 0 where the device tells no known speed or width. From the extended speed where the C
-    /// headers have it and the device fills it in.
+    /// Mb/s of all lanes together; 0 where the device tells no known speed or width. From the extended speed where the
+    /// C headers have it and the device fills it in.
     [[nodiscard]] std::uint64_t speed_mbps() const noexcept {
         return lanes() * lane_mbps(speed_code(*this));
     }

@@ -95,8 +95,8 @@ public:
         return error_number(::ibv_post_send(this->native_handle(), &first, &bad));
     }
 
-    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one of
-    /// them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
+    /// Posts requests that lie in a row as one chain: sets their `next` fields. None: no effect. They stay linked: one
+    /// of them that is posted alone afterwards takes those behind it along, unless its `next` is cleared.
     void post_send(std::span<send_wr> requests) const {
         if (!requests.empty())
             post_send(chain(requests));
@@ -138,8 +138,8 @@ public:
     }
 
     /// Binds a type 1 window to a piece of a memory region, or with mw_bind_info() to nothing; window.rkey() is another
-    /// one afterwards. It is a request of the send queue: nothing that is posted later overtakes it. (A type 2 window is
-    /// bound by send_wr::bind_mw.)
+    /// one afterwards. It is a request of the send queue: nothing that is posted later overtakes it. (A type 2 window
+    /// is bound by send_wr::bind_mw.)
     /// @param signaled it gets a completion (wc_opcode::bind_mw)
     /// @throws error EINVAL for a region without access::mw_bind, EOPNOTSUPP, ENOMEM for a full queue
     /// C call: ibv_bind_mw(3).
@@ -277,8 +277,8 @@ public:
     /// shared receive queue are not its own: those that it took complete, the others stay.
     ///
     /// It posts a request of its own to each queue, whose completion is not handed on: the CQs need room for one more a
-    /// queue (see cq_room). If it fails, one of those may complete later: is_drain_marker() tells. A handler that throws
-    /// loses its completion, and no other.
+    /// queue (see cq_room). If it fails, one of those may complete later: is_drain_marker() tells. A handler that
+    /// throws loses its completion, and no other.
     /// @param timeout any std::chrono::duration
     /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq; EOPNOTSUPP where the device takes no
     ///         requests in the error state, so that it cannot tell when all have completed: what came until nothing

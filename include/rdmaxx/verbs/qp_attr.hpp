@@ -123,8 +123,8 @@ public:
     qp_init_attr& max_inline_data(std::uint32_t value) noexcept { return set(raw_.cap.max_inline_data, value); }
     /// Every send request gets a completion, as if each were signaled().
     qp_init_attr& sq_sig_all(bool value = true) noexcept { return set(raw_.sq_sig_all, value ? 1 : 0); }
-    /// A shared receive queue in place of the queue pair's own: an srq, which is kept, or an srq_ref, which must outlive
-    /// the queue pair.
+    /// A shared receive queue in place of the queue pair's own: an srq, which is kept, or an srq_ref, which must
+    /// outlive the queue pair.
     qp_init_attr& srq(detail::parent<ibv_srq> value) noexcept {
         srq_ = value.pin();
         empty_srq_ = !value;

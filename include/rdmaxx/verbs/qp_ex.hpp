@@ -406,7 +406,8 @@ public:
     /// rdma_create_qp_ex) for these operations at least.
     explicit qp_ex_ref(ibv_qp_ex* raw) noexcept
         : detail::qp_ex_ops<Ops, Type, qp_ref>(raw == nullptr ? nullptr : &raw->qp_base) {}
-    /// Of one that cm_id::create_qp_ex has made for these operations at least; empty where the provider has none of them.
+    /// Of one that cm_id::create_qp_ex has made for these operations at least; empty where the provider has none of
+    /// them.
     explicit qp_ex_ref(qp_ref made) noexcept : qp_ex_ref(made ? ::ibv_qp_to_qp_ex(made.native_handle()) : nullptr) {}
 };
 

@@ -37,8 +37,8 @@ struct registered_buffer_traits {
 /// A memory region that owns its memory: zeroed pages that nothing else lies on, mapped and registered here,
 /// deregistered and unmapped when it ends. It is an mr in every use.
 ///
-/// Safe in programs that fork: a kernel that copies registered pages copies whole ones, and fork_init() keeps whole ones
-/// from the child; neither touches anything else. A child that drops its copy of the object unmaps nothing.
+/// Safe in programs that fork: a kernel that copies registered pages copies whole ones, and fork_init() keeps whole
+/// ones from the child; neither touches anything else. A child that drops its copy of the object unmaps nothing.
 ///
 ///     rdmaxx::registered_buffer buffer(pd, 1 << 20, access::local_write | access::remote_write);
 ///     qp.post_recv(buffer);

@@ -67,8 +67,9 @@ private:
     }
 };
 
-/// Where a driver puts its queues: what parent_domain_attr::allocator takes. Both are called inside of other C calls and
-/// must not use the library. allocate() gives null for no memory, or IBV_ALLOCATOR_USE_DEFAULT to leave it to the driver.
+/// Where a driver puts its queues: what parent_domain_attr::allocator takes. Both are called inside of other C calls
+/// and must not use the library. allocate() gives null for no memory, or IBV_ALLOCATOR_USE_DEFAULT to leave it to the
+/// driver.
 /// @note `resource_type` is the driver's (mlx5dv_alloc_dm(3), for one)
 template <class Allocator>
 concept domain_allocator = requires(Allocator& allocator, std::size_t size, std::size_t alignment,
@@ -79,7 +80,8 @@ concept domain_allocator = requires(Allocator& allocator, std::size_t size, std:
     noexcept;
 };
 
-/// How a parent domain is made (struct ibv_parent_domain_init_attr): of a PD, with a thread domain, an allocator or both.
+/// How a parent domain is made (struct ibv_parent_domain_init_attr): of a PD, with a thread domain, an allocator or
+/// both.
 class parent_domain_attr {
 public:
     /// @param domain a pd, which is kept, or a pd_ref, which must outlive the parent domain

@@ -28,9 +28,10 @@ enum class wr_queue : unsigned { send = 0, recv = 1 };
     return static_cast<wr_queue>(wr_id & 1);
 }
 
-/// The requests of a program that are under way, by their wr_id: each with a value of the program's, and the queue that it
-/// was posted to. A number is good for one completion; one that was taken or given up finds nothing, though its place
-/// has another request by now. So completions that are still in a CQ when their queue pair is destroyed do no harm.
+/// The requests of a program that are under way, by their wr_id: each with a value of the program's, and the queue that
+/// it was posted to. A number is good for one completion; one that was taken or given up finds nothing, though its
+/// place has another request by now. So completions that are still in a CQ when their queue pair is destroyed do no
+/// harm.
 ///
 ///     wr_table<buffer*> under_way(64);
 ///     const auto id = under_way.enter(wr_queue::recv, buffer);  // empty: 64 are under way
@@ -42,8 +43,8 @@ enum class wr_queue : unsigned { send = 0, recv = 1 };
 ///     ...
 ///     under_way.erase_if([&](const buffer* b) { return b->connection == closed; }); // with its queue pair
 ///
-/// One thread at a time. Allocates when it is made, and never again: fit for the data path. Every call but erase_if takes
-/// the same time whatever the size.
+/// One thread at a time. Allocates when it is made, and never again: fit for the data path. Every call but erase_if
+/// takes the same time whatever the size.
 /// @tparam Value movable, without exceptions: an index, a pointer, an owner
 template <class Value>
 class wr_table {
@@ -80,8 +81,8 @@ public:
     [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
 
-    /// A number for a request that is about to be posted; empty where there is no room. Never 0. If the post fails, take()
-    /// gives the value back.
+    /// A number for a request that is about to be posted; empty where there is no room. Never 0. If the post fails,
+    /// take() gives the value back.
     [[nodiscard]] std::optional<std::uint64_t> enter(wr_queue queue, Value value) noexcept {
         if (free_ == none)
             return std::nullopt;

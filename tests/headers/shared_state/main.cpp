@@ -1,5 +1,5 @@
-// Two translation units of a program, two shared libraries with hidden visibility that it is linked with, and a third one
-// that it loads: each has the headers' code, and all have one set of hooks, categories and exception types.
+// Two translation units of a program, two shared libraries with hidden visibility that it is linked with, and a third
+// one that it loads: each has the headers' code, and all have one set of hooks, categories and exception types.
 #include "part.hpp"
 
 #include <cstdio>
