@@ -19,6 +19,8 @@
 namespace rdmaxx::inline v0 {
 
 /// What may be done to registered memory (enum ibv_access_flags). Local read access is always there.
+///
+/// After `using namespace rdmaxx` the type alone has to be written `rdmaxx::access`: there is access(2) as well.
 enum class access : unsigned {
     none = 0,
     local_write = IBV_ACCESS_LOCAL_WRITE,     ///< receives and RDMA reads may land in it
