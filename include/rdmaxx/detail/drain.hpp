@@ -114,6 +114,8 @@ private:
     static constexpr std::size_t batch = noexcept(std::declval<Handler&>()(std::declval<const wc&>())) ? 16 : 1;
 
     [[nodiscard]] status begin(bool& reset) {
+        if (!qp_)
+            return {"ibv_query_qp", EINVAL, empty_handle};
         std::error_code ec;
         const qp_info made = qp_.query(IBV_QP_STATE | IBV_QP_PORT | IBV_QP_CAP, ec);
         if (ec)
