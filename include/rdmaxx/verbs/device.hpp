@@ -90,6 +90,7 @@ public:
         return static_cast<rdmaxx::node_type>(native_handle()->node_type);
     }
 
+    /// What its packets are. No system call.
     [[nodiscard]] rdmaxx::transport_type transport_type() const noexcept {
         return static_cast<rdmaxx::transport_type>(native_handle()->transport_type);
     }

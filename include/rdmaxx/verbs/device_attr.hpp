@@ -222,6 +222,7 @@ struct device_attr_ex : ibv_device_attr_ex {
         return static_cast<rdmaxx::rx_hash_fields>(rss_caps.rx_hash_fields_mask);
     }
 
+    /// What raw packet queue pairs can do.
     [[nodiscard]] rdmaxx::raw_packet_caps raw_packet_caps() const noexcept {
         return static_cast<rdmaxx::raw_packet_caps>(ibv_device_attr_ex::raw_packet_caps);
     }

@@ -339,6 +339,7 @@ class flow_action_ops;
 ///     const flow_action encrypt(context, how);
 class flow_action_esp_attr {
 public:
+    /// Encryption or decryption, and how.
     explicit flow_action_esp_attr(flow_action_esp_flags flags) noexcept { esp_.flags = detail::bits(flags); }
 
     /// The security parameter index, in host byte order.

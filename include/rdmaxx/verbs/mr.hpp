@@ -142,9 +142,11 @@ class sge_length {
     static constexpr bool fits = std::is_unsigned_v<Number> && sizeof(Number) <= sizeof(std::uint32_t);
 
 public:
+    /// Of a type that has no more than 32 bits.
     template <class Number>
         requires fits<Number>
     constexpr sge_length(Number bytes) noexcept : bytes_(bytes) {} // NOLINT(*-explicit-*): a parameter type
+    /// Of another type: a constant.
     template <class Number>
         requires(std::is_integral_v<Number> && !fits<Number>)
     consteval sge_length(Number bytes) // NOLINT(*-explicit-*): a parameter type

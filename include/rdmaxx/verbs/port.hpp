@@ -229,10 +229,12 @@ struct port_attr : ibv_port_attr {
     /// True for RoCE and iWARP, which have GIDs and no LIDs.
     [[nodiscard]] bool is_ethernet() const noexcept { return link_layer() == rdmaxx::link_layer::ethernet; }
 
+    /// What the port can do.
     [[nodiscard]] rdmaxx::port_cap_flags port_cap_flags() const noexcept {
         return static_cast<rdmaxx::port_cap_flags>(ibv_port_attr::port_cap_flags);
     }
 #if RDMAXX_HAS_LINUX_VERBS
+    /// And more of it, where port_cap_flags::cap_mask2_sup is set.
     [[nodiscard]] rdmaxx::port_cap_flags2 port_cap_flags2() const noexcept {
         return static_cast<rdmaxx::port_cap_flags2>(ibv_port_attr::port_cap_flags2);
     }

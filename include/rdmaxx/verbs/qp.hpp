@@ -211,12 +211,14 @@ public:
         check(do_query(info, mask));
         return info;
     }
-    [[nodiscard]] qp_info query(std::error_code& ec) const noexcept { return query(all_attributes, ec); }
     [[nodiscard]] qp_info query(int mask, std::error_code& ec) const noexcept {
         qp_info info;
         assign(ec, do_query(info, mask));
         return info;
     }
+
+    /// All attributes.
+    [[nodiscard]] qp_info query(std::error_code& ec) const noexcept { return query(all_attributes, ec); }
 
     /// The granted capabilities: queue depths, SGEs, inline data; at least what was asked for.
     [[nodiscard]] ibv_qp_cap cap() const { return query(IBV_QP_CAP).cap(); }

@@ -53,8 +53,8 @@ class wr_table {
 public:
     /// What take() finds.
     struct request {
-        wr_queue queue;
-        Value value;
+        wr_queue queue; ///< which queue it was posted to
+        Value value;    ///< what it was entered with
     };
 
     wr_table() noexcept = default;
