@@ -238,7 +238,8 @@ struct options {
     std::uint16_t port = 18515;
 };
 
-/// A round trip each: the peer answers sends and writes; of reads and atomics the completion is the answer.
+/// From post to post, a round trip each, as perftest has it: the peer answers sends and writes; of reads and atomics
+/// the completion is the answer.
 std::vector<double> latencies(end& local, const rdmaxx::remote_buffer& peer, char operation, bool extended,
                               const options& o) {
     const bool answered = operation == 's' || operation == 'w';
@@ -250,11 +251,11 @@ std::vector<double> latencies(end& local, const rdmaxx::remote_buffer& peer, cha
         static_cast<void>(local.next<run>());
     std::vector<double> took;
     took.reserve(o.rounds);
+    auto before = clock::now();
     for (std::uint32_t i = 1; i <= o.rounds; ++i) {
         const auto value = static_cast<std::uint8_t>(i % 255 + 1);
         if (operation == 'w')
             local.set_outgoing(size, value);
-        const auto start = clock::now();
         local.post(operation, extended, size, peer);
         if (operation == 'w')
             local.wait_for_last(size, value);
@@ -262,12 +263,14 @@ std::vector<double> latencies(end& local, const rdmaxx::remote_buffer& peer, cha
             local.wait(end::receive_id);
         if (!answered)
             local.wait(end::send_id);
-        const std::chrono::duration<double, std::micro> round = clock::now() - start;
-        took.push_back(answered ? round.count() / 2 : round.count());
         if (operation == 's')
             local.receive();
         if (answered)
             local.wait(end::send_id);
+        const auto now = clock::now();
+        const std::chrono::duration<double, std::micro> round = now - before;
+        before = now;
+        took.push_back(answered ? round.count() / 2 : round.count());
     }
     std::sort(took.begin(), took.end());
     return took;
