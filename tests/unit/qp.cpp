@@ -175,6 +175,10 @@ TEST_CASE_METHOD(unit::test, "post: requests in a row become one chain", "[post]
     CHECK(p.server.qp().post_recv(recvs, ec) == 0);
     CHECK(!ec);
     CHECK(p.recvs().size() == 6);
+    for (std::size_t i = 0; i < 3; ++i) {
+        sends[i].next = nullptr;
+        recvs[i].next = nullptr;
+    }
     CHECK(p.client.qp().try_post_send(sends) == 0);
     CHECK(p.server.qp().try_post_recv(recvs) == 0);
     CHECK(p.sends().size() == 9);
@@ -575,6 +579,29 @@ TEST_CASE_METHOD(unit::test, "drain: the marker of a datagram queue pair has an 
         CHECK(failed.code == EIO);
         CHECK(failed.call == call);
     }
+}
+
+TEST_CASE_METHOD(unit::test, "drain: requests of a provider's own kind are left to it", "[drain]") {
+    const opened with;
+    const qp own(with.pd, qp_init_attr(with.cq).type(qp_type::driver));
+    own.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    const caught drained([&] { own.drain(5s); });
+    CHECK(drained.code == EOPNOTSUPP);
+    CHECK(fake::calls("ibv_post_send") == 0);
+    CHECK(own.query().state() == qp_state::err);
+}
+
+TEST_CASE_METHOD(unit::test, "drain: a CQ without room to spare is polled empty first, and not overrun", "[drain]") {
+    opened with;
+    const cq exact(with.device, 7);
+    const qp pair(with.pd, qp_init_attr(exact, 8));
+    pair.modify(qp_attr(qp_state::init).pkey_index(0).port_num(1).access_flags(access::none));
+    for (int i = 0; i < exact.size(); ++i)
+        pair.post_recv(recv_wr().wr_id(1));
+    int flushed = 0;
+    pair.drain(5s, [&](const wc&) { ++flushed; });
+    CHECK(flushed == exact.size());
+    CHECK_FALSE(try_get_async_event(with.device)); // no cq_err
 }
 
 TEST_CASE_METHOD(unit::test, "drain: a handler that throws loses its completion only", "[drain]") {

@@ -129,6 +129,8 @@ private:
         const qp_type type = qp_.type();
         send_.done = type == qp_type::xrc_recv || made.cap().max_send_wr == 0;
         recv_.done = qp_.srq() || type == qp_type::xrc_send || made.cap().max_recv_wr == 0;
+        if (type == qp_type::driver && !send_.done)
+            send_.done = unmarked_ = true; // what a request of a provider's own kind must have, only that knows
         if (type == qp_type::ud && !send_.done)
             return self_.make(qp_.native_handle()->pd, made.attr.port_num);
         return {};

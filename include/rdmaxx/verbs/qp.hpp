@@ -283,8 +283,9 @@ public:
     /// throws loses its completion, and no other.
     /// @param timeout any std::chrono::duration
     /// @throws error ETIMEDOUT, or of ibv_modify_qp, ibv_post_send, ibv_poll_cq; EOPNOTSUPP where the device takes no
-    ///         requests in the error state, so that it cannot tell when all have completed: what came until nothing
-    ///         more did was handed on, and the end of the queue pair ends the rest
+    ///         requests in the error state, or of its own kind of them (qp_type::driver), so that it cannot tell when
+    ///         all have completed: what came until nothing more did was handed on, and the end of the queue pair ends
+    ///         the rest
     template <class Handler, duration Duration>
     void drain(Duration timeout, Handler&& on_completion) const {
         check(do_drain(deadline::after(timeout), on_completion));
