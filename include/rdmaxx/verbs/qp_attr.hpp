@@ -24,9 +24,7 @@ enum class qp_type : int {
     raw_packet = IBV_QPT_RAW_PACKET,
     xrc_send = IBV_QPT_XRC_SEND,
     xrc_recv = IBV_QPT_XRC_RECV, ///< the receiving end of extended reliable connections: for shared receive queues
-#if RDMAXX_HAS_LINUX_VERBS
-    driver = IBV_QPT_DRIVER, ///< a provider's own
-#endif
+    driver = 0xff, ///< a provider's own
 };
 
 [[nodiscard]] constexpr const char* to_string(qp_type type) noexcept {
@@ -38,9 +36,7 @@ enum class qp_type : int {
     case qp_type::raw_packet: return "raw_packet";
     case qp_type::xrc_send: return "xrc_send";
     case qp_type::xrc_recv: return "xrc_recv";
-#if RDMAXX_HAS_LINUX_VERBS
     case qp_type::driver: return "driver";
-#endif
     }
     return "unknown";
 }
