@@ -24,7 +24,7 @@ enum class qp_type : int {
     raw_packet = IBV_QPT_RAW_PACKET,
     xrc_send = IBV_QPT_XRC_SEND,
     xrc_recv = IBV_QPT_XRC_RECV, ///< the receiving end of extended reliable connections: for shared receive queues
-    driver = 0xff, ///< a provider's own
+    driver = 0xff,               ///< a provider's own
 };
 
 [[nodiscard]] constexpr const char* to_string(qp_type type) noexcept {
