@@ -425,6 +425,14 @@ template <class Function, class Raw, class... Args>
     return {call, result == 0 ? 0 : last_errno()};
 }
 
+/// As check_call, of those.
+template <class Function, class Raw, class... Args>
+[[nodiscard]] status check_errno_call(const char* call, Function function, Raw* object, Args... args) noexcept {
+    if (object == nullptr)
+        return {call, EINVAL, empty_handle};
+    return check_errno(call, function(object, args...));
+}
+
 /// For calls that return an object, or null and errno.
 [[nodiscard]] inline status check_pointer(const char* call, const void* result) noexcept {
     return {call, result != nullptr ? 0 : last_errno()};

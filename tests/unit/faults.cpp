@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include <unistd.h>
+
 using namespace rdmaxx;
 using namespace unit;
 
@@ -141,6 +143,26 @@ TEST_CASE_METHOD(unit::test, "create: fails with the same errno, and gives an em
     fails("ibv_create_cq", [&] { return cq::create(with.device, 8, {}, 0, ec); });
     fails("ibv_reg_mr", [&] { return mr::create(with.pd, memory, access::local_write, ec); });
     fails("ibv_create_qp", [&] { return qp::create(with.pd, qp_init_attr(with.cq), ec); });
+}
+
+TEST_CASE_METHOD(unit::test, "create: gives an empty owner also where the descriptor cannot be made non-blocking",
+                 "[faults]") {
+    const opened with;
+    const device_list devices;
+    const auto fails = [](const char* call, int others, auto create) {
+        CAPTURE(call);
+        const int free = ::dup(STDERR_FILENO);
+        ::close(free);
+        const int next = free + others; // the number that the object's descriptor will have
+        fake::after(call, [next] { ::close(next); });
+        std::error_code ec;
+        CHECK_FALSE(create(ec));
+        CHECK(number(ec) == EBADF);
+        fake::after(call, nullptr);
+    };
+    fails("rdma_create_event_channel", 0, [](auto& ec) { return event_channel::create(ec); });
+    fails("ibv_create_comp_channel", 0, [&](auto& ec) { return comp_channel::create(with.device, ec); });
+    fails("ibv_open_device", 1, [&](auto& ec) { return context::create(devices.front(), ec); });
 }
 
 TEST_CASE_METHOD(unit::test, "create: an empty parent is EINVAL, without a C call", "[faults]") {

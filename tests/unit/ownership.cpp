@@ -467,6 +467,87 @@ TEST_CASE_METHOD(unit::test, "empty handles: what is not the data path is EINVAL
     CHECK(fake::calls() == before);
 }
 
+TEST_CASE_METHOD(unit::test, "empty ids and event channels: every call is EINVAL, without a C call", "[ownership]") {
+    const event_channel good;
+    const address peer("192.0.2.1", 7471);
+    const std::size_t before = fake::calls();
+    const auto refused = [](auto call) {
+        std::error_code ec;
+        call(ec);
+        CHECK(number(ec) == EINVAL);
+    };
+    event_channel channel(nullptr);
+    CHECK(channel.fd() == -1);
+    CHECK(event_channel_ref().fd() == -1);
+    refused([&](auto& ec) { static_cast<void>(channel.get_cm_event(ec)); });
+    refused([&](auto& ec) { static_cast<void>(channel.try_get_cm_event(ec)); });
+    refused([&](auto& ec) { static_cast<void>(channel.get_cm_event_for(1s, ec)); });
+    refused([&](auto& ec) { channel.expect_and_ack(cm_id_ref(), cm_event_type::established, ec); });
+
+    cm_id id;
+    CHECK_FALSE(id.local_address());
+    CHECK_FALSE(id.peer_address());
+    refused([&](auto& ec) { id.bind_addr(peer, ec); });
+    refused([&](auto& ec) { id.listen(1, ec); });
+    refused([&](auto& ec) { id.resolve_addr(peer, 1s, ec); });
+    refused([&](auto& ec) { id.resolve_route(1s, ec); });
+    refused([&](auto& ec) { id.connect({}, ec); });
+    refused([&](auto& ec) { id.accept({}, ec); });
+    refused([&](auto& ec) { id.reject({}, ec); });
+    refused([&](auto& ec) { id.reject_ece({}, ec); });
+    refused([&](auto& ec) { id.disconnect(ec); });
+    refused([&](auto& ec) { id.destroy_qp(ec); });
+    refused([&](auto& ec) { id.create_srq({}, srq_init_attr(), ec); });
+    refused([&](auto& ec) { id.destroy_srq(ec); });
+    refused([&](auto& ec) { id.set_tos(1, ec); });
+    refused([&](auto& ec) { id.set_reuseaddr(true, ec); });
+    refused([&](auto& ec) { id.set_ack_timeout(1, ec); });
+    refused([&](auto& ec) { id.notify(IBV_EVENT_COMM_EST, ec); });
+    refused([&](auto& ec) { static_cast<void>(id.init_qp_attr(qp_state::init, ec)); });
+    refused([&](auto& ec) { id.establish(ec); });
+    refused([&](auto& ec) { static_cast<void>(id.get_remote_ece(ec)); });
+    refused([&](auto& ec) { id.set_local_ece({}, ec); });
+    refused([&](auto& ec) { id.migrate(good, ec); });
+    refused([&](auto& ec) { static_cast<void>(id.join_multicast(peer, nullptr, mc_join::full_member, ec)); });
+    refused([&](auto& ec) { cm_id_ref().disconnect(ec); });
+    refused([&](auto& ec) { cm_id_ref().bind_addr(peer, ec); });
+    CHECK(caught([&] { id.connect(); }).cause == "empty handle"); // and says so, though it has no peer to name
+
+    sync_id other(nullptr);
+    CHECK(other.last_event().type() == cm_event_type::none);
+    refused([&](auto& ec) { other.resolve_addr(peer, 1s, ec); });
+    refused([&](auto& ec) { other.resolve_route(1s, ec); });
+    refused([&](auto& ec) { other.connect({}, ec); });
+    refused([&](auto& ec) { static_cast<void>(other.get_request(ec)); });
+    refused([&](auto& ec) { other.accept({}, ec); });
+    refused([&](auto& ec) { other.disconnect(ec); });
+    refused([&](auto& ec) { static_cast<void>(std::move(other).migrate(good, ec)); });
+    refused([&](auto& ec) { static_cast<void>(sync_id::create_ep(addrinfo_entry(), ec)); });
+    CHECK(fake::calls() == before);
+}
+
+TEST_CASE_METHOD(unit::test, "adopt: of nothing is EINVAL, and gives an empty owner", "[ownership]") {
+    const auto refused = [](auto adopt) {
+        std::error_code ec;
+        CHECK_FALSE(adopt(ec));
+        CHECK(number(ec) == EINVAL);
+    };
+    const event_channel channel;
+    refused([](auto& ec) { return event_channel::adopt(nullptr, ec); });
+    refused([&](auto& ec) { return cm_id::adopt(nullptr, channel, ec); });
+    refused([](auto& ec) { return sync_id::adopt(nullptr, ec); });
+    refused([](auto& ec) { return rdmaxx::addrinfo::adopt(nullptr, ec); });
+    refused([](auto& ec) { return context::adopt(nullptr, ec); });
+    refused([](auto& ec) { return pd::adopt(nullptr, context(), ec); });
+    refused([](auto& ec) { return mr::adopt(nullptr, pd(), ec); });
+    refused([](auto& ec) { return comp_channel::adopt(nullptr, context(), ec); });
+    refused([](auto& ec) { return cq::adopt(nullptr, context(), {}, ec); });
+    refused([](auto& ec) { return cq_ex<>::adopt(nullptr, context(), {}, ec); });
+    refused([](auto& ec) { return qp::adopt(nullptr, pd(), cq(), cq(), ec); });
+    refused([](auto& ec) { return srq::adopt(nullptr, pd(), ec); });
+    refused([](auto& ec) { return ah::adopt(nullptr, pd(), ec); });
+}
+
 TEST_CASE_METHOD(unit::test, "device_list: moved-from and closed lists are empty ranges", "[ownership][device]") {
     device_list devices;
     REQUIRE(devices.size() == 1);

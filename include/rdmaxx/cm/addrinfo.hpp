@@ -153,7 +153,7 @@ public:
     /// @param ec ENOMEM, and the list is still the caller's
     [[nodiscard]] static addrinfo adopt(rdma_addrinfo* raw, std::error_code& ec) noexcept {
         addrinfo result;
-        detail::assign(ec, result.make("rdma_getaddrinfo", [raw]() noexcept { return raw; }));
+        detail::assign(ec, result.take_over("rdma_getaddrinfo", raw));
         return result;
     }
 
@@ -209,7 +209,7 @@ private:
         rdma_addrinfo* found = nullptr;
         errno = 0;
         const detail::status result =
-            detail::check_errno("rdma_query_addrinfo", ::rdma_query_addrinfo(id.native_handle(), &found));
+            detail::check_errno_call("rdma_query_addrinfo", ::rdma_query_addrinfo, id.native_handle(), &found);
         if (result.failed())
             return result;
         const detail::status made = make("rdma_query_addrinfo", [found]() noexcept { return found; });

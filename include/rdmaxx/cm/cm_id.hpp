@@ -86,9 +86,9 @@ private:
                                              const addrinfo_hints& hints) const noexcept {
         const rdma_addrinfo c_hints = to_c(hints);
         errno = 0;
-        const status result = check_errno("rdma_resolve_addrinfo",
-                                          ::rdma_resolve_addrinfo(this->native_handle(), node, service, &c_hints));
-        if (result.value >= 0 && result.value != EINVAL)
+        const status result = check_errno_call("rdma_resolve_addrinfo", ::rdma_resolve_addrinfo, this->native_handle(),
+                                               node, service, &c_hints);
+        if (!*this || (result.value >= 0 && result.value != EINVAL))
             return result;
         return {result.call, EINVAL, "a hint that is not allowed, or the kernel is too old to know the call"};
     }
@@ -222,8 +222,7 @@ private:
     /// An id that exists; on failure it is still the caller's.
     [[nodiscard]] detail::status take(rdma_cm_id* raw, detail::channel_block* channel,
                                       detail::id_phase phase) noexcept {
-        const detail::status result = make(
-            "rdma_create_id", [raw]() noexcept { return raw; }, detail::keep(channel));
+        const detail::status result = take_over("rdma_create_id", raw, detail::keep(channel));
         if (!result.failed()) {
             block().phase = phase;
             block().connecting = phase == detail::id_phase::unknown;
@@ -232,8 +231,8 @@ private:
     }
 
     [[nodiscard]] detail::status do_migrate(const detail::owner<detail::event_channel_traits>& channel) noexcept {
-        if (!channel)
-            return {"rdma_migrate_id", EINVAL, "empty event channel"};
+        if (!channel || !*this)
+            return {"rdma_migrate_id", EINVAL, !channel ? "empty event channel" : detail::empty_handle};
         return detail::migrate(block(), *detail::passkey::block(channel));
     }
 

@@ -56,8 +56,8 @@ class event_channel_ref : public detail::ref<rdma_event_channel> {
 public:
     using ref::ref;
 
-    /// Readable when an event is there.
-    [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
+    /// Readable when an event is there; -1 when empty.
+    [[nodiscard]] int fd() const noexcept { return *this ? native_handle()->fd : -1; }
 };
 
 /// Where the events of its ids arrive. It stays open until this owner, its ids and its events are gone; a channel whose
@@ -93,8 +93,8 @@ public:
     }
 
     /// Readable when an event is there, for event loops: then get with try_get_cm_event() until that is empty. (A
-    /// readable descriptor does not promise an event: librdmacm keeps some to itself.)
-    [[nodiscard]] int fd() const noexcept { return native_handle()->fd; }
+    /// readable descriptor does not promise an event: librdmacm keeps some to itself.) -1 when empty.
+    [[nodiscard]] int fd() const noexcept { return *this ? native_handle()->fd : -1; }
 
     /// The next event. Blocks until there is one. System calls.
     /// @throws error ENODEV, EACCES after a change of credentials, ENOMEM (no event is lost)
@@ -199,13 +199,16 @@ private:
 
     [[nodiscard]] detail::status init() noexcept {
         const detail::status made = make("rdma_create_event_channel", ::rdma_create_event_channel);
-        return made.failed() ? made : unblock();
+        if (made.failed())
+            return made;
+        const detail::status result = unblock();
+        if (result.failed())
+            *this = event_channel(nullptr);
+        return result;
     }
 
     [[nodiscard]] detail::status take(rdma_event_channel* raw) noexcept {
-        if (raw == nullptr)
-            return {"rdma_create_event_channel", EINVAL, "empty channel"};
-        const detail::status made = make("rdma_create_event_channel", [raw]() noexcept { return raw; });
+        const detail::status made = take_over("rdma_create_event_channel", raw);
         if (made.failed())
             return made;
         const detail::status result = unblock();
@@ -223,8 +226,11 @@ private:
     }
 
     [[nodiscard]] detail::status try_get(cm_event& out) noexcept {
+        auto* b = detail::passkey::block(*this);
+        if (b == nullptr)
+            return {"rdma_get_cm_event", EINVAL, detail::empty_handle};
         cm_event event;
-        const detail::status result = detail::get_event(*detail::passkey::block(*this), event.raw_, event.record_);
+        const detail::status result = detail::get_event(*b, event.raw_, event.record_);
         if (!result.failed())
             out = std::move(event);
         return result;

@@ -171,7 +171,7 @@ private:
     [[nodiscard]] detail::sync_block& sync_block() noexcept { return *detail::passkey::block(*this); }
 
     [[nodiscard]] detail::status take(rdma_cm_id* raw, detail::id_phase phase) noexcept {
-        const detail::status result = make("rdma_create_id", [raw]() noexcept { return raw; });
+        const detail::status result = take_over("rdma_create_id", raw);
         if (!result.failed()) {
             block().phase = phase;
             block().connecting = phase == detail::id_phase::unknown;
@@ -189,6 +189,8 @@ private:
 
     [[nodiscard]] detail::status init(addrinfo_entry entry, detail::parent<ibv_pd> domain,
                                       const qp_init_attr* attr) noexcept {
+        if (!entry)
+            return {"rdma_create_ep", EINVAL, "empty addrinfo entry"};
         if (attr != nullptr && attr->empty_srq_)
             return {"rdma_create_ep", EINVAL, "empty SRQ"};
         ibv_qp_init_attr copy{};
@@ -244,6 +246,8 @@ private:
 
     /// C looks at the status alone.
     [[nodiscard]] detail::status finish(const detail::status& called, cm_event_type expected) const noexcept {
+        if (!*this)
+            return called;
         const rdma_cm_event* event = native_handle()->event;
         if (called.failed()) {
             if (*called.cause == '\0' && event != nullptr && detail::type_of(*event) == cm_event_type::rejected &&
@@ -265,8 +269,9 @@ private:
     }
 
     [[nodiscard]] detail::status do_sync_connect(const conn_param& param) noexcept {
-        const bool own_qp = static_cast<bool>(qp()) || native_handle()->qp_type == IBV_QPT_UD;
-        return finish(do_connect(param), own_qp ? cm_event_type::established : cm_event_type::connect_response);
+        const detail::status called = do_connect(param);
+        const bool own_qp = *this && (qp() || native_handle()->qp_type == IBV_QPT_UD);
+        return finish(called, own_qp ? cm_event_type::established : cm_event_type::connect_response);
     }
 
     [[nodiscard]] detail::status do_sync_accept(const conn_param& param) noexcept {
@@ -278,9 +283,11 @@ private:
     }
 
     [[nodiscard]] detail::status do_sync_disconnect() noexcept {
-        if (block().disconnected)
+        if (*this && block().disconnected)
             return {};
         const detail::status result = do_disconnect_once();
+        if (!*this)
+            return result;
         const rdma_cm_event* event = native_handle()->event;
         // The peer's disconnected event came earlier, when the id was asynchronous: only this one is left.
         if (!result.failed() && event != nullptr && detail::type_of(*event) == cm_event_type::timewait_exit)
@@ -292,7 +299,9 @@ private:
         rdma_cm_id* raw = nullptr;
         errno = 0;
         const detail::status result =
-            detail::check_errno("rdma_get_request", ::rdma_get_request(native_handle(), &raw));
+            detail::check_errno_call("rdma_get_request", ::rdma_get_request, native_handle(), &raw);
+        if (!*this)
+            return result;
         if (result.failed())
             return failed_request(result);
         const detail::status taken = child.take(raw, detail::id_phase::request);

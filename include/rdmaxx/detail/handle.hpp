@@ -149,7 +149,7 @@ private:
 /// An owning handle: the C pointer, which every call uses, and the block, which only create, move and destroy touch.
 ///
 /// Moved-from and default-constructed owners are empty: operator bool is false, queries that need no C object are
-/// defined, and most of what asks libibverbs for something is EINVAL; the data path, and views of C's fields, need one.
+/// defined, and what asks the C libraries for something is EINVAL; the data path, and views of C's fields, need one.
 ///
 /// Distinct owners may be used concurrently; one owner may not, unless its class says so.
 template <class Traits>
@@ -228,7 +228,16 @@ protected:
         return {};
     }
 
-    /// Takes over an object that exists.
+    /// Takes over an object that somebody else made; on failure it is still theirs.
+    template <class... Parents>
+    [[nodiscard]] status take_over(const char* call, raw_type* raw, const Parents&... parents) noexcept {
+        if (raw == nullptr)
+            return {call, EINVAL, "nothing to take over"};
+        return make(
+            call, [raw]() noexcept { return raw; }, parents...);
+    }
+
+    /// Enters an object that exists.
     template <class... Parents>
     void install(raw_type* raw, block_type* b, const Parents&... parents) noexcept {
         std::size_t i = 0;
@@ -294,13 +303,11 @@ public:
     parent() noexcept = default;
 
     /// Pins the owner's object.
-    /// Pins the owner's object.
     template <class Traits>
         requires std::same_as<typename Traits::raw_type, Raw> parent(const owner<Traits>& from)
     noexcept // NOLINT(*-explicit-*): a parameter type
         : raw_(from.native_handle()), node_(passkey::block(from)), given_(true) {}
 
-    /// Pins nothing.
     /// Pins nothing.
     template <class Ref>
         requires std::derived_from<Ref, ref<Raw>> parent(const Ref& from)

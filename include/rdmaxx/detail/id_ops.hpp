@@ -44,7 +44,7 @@ class id_info : public Handle {
 public:
     using Handle::Handle;
 
-    // ---- What it is. No system call. The id must not be empty.
+    // ---- What it is. No system call. The id must not be empty, but for the addresses.
 
     /// The device, empty until the id is bound to one (bind_addr to an address of it, or addr_resolved).
     [[nodiscard]] context_ref verbs() const noexcept { return context_ref(this->native_handle()->verbs); }
@@ -60,13 +60,15 @@ public:
     [[nodiscard]] std::uint8_t port_num() const noexcept { return this->native_handle()->port_num; }
     [[nodiscard]] port_space ps() const noexcept { return static_cast<port_space>(this->native_handle()->ps); }
 
-    /// This side's address and port, bound by the program or chosen by the kernel. C call:
+    /// This side's address and port, bound by the program or chosen by the kernel. Empty for an empty id. C call:
     /// rdma_get_local_addr(3).
     [[nodiscard]] address local_address() const noexcept {
-        return address(::rdma_get_local_addr(this->native_handle()));
+        return *this ? address(::rdma_get_local_addr(this->native_handle())) : address();
     }
-    /// The peer's address and port. C call: rdma_get_peer_addr(3).
-    [[nodiscard]] address peer_address() const noexcept { return address(::rdma_get_peer_addr(this->native_handle())); }
+    /// The peer's address and port. Empty for an empty id. C call: rdma_get_peer_addr(3).
+    [[nodiscard]] address peer_address() const noexcept {
+        return *this ? address(::rdma_get_peer_addr(this->native_handle())) : address();
+    }
 
     /// id->context, the program's own pointer. The id of a connect_request starts with its listener's.
     template <class T>
@@ -152,22 +154,22 @@ public:
     /// @throws error EINVAL where the id has a queue pair of its own
     /// C call: rdma_establish(3).
     void establish() const {
-        check(check_errno("rdma_establish", ::rdma_establish(this->native_handle())));
+        check(check_errno_call("rdma_establish", ::rdma_establish, this->native_handle()));
     }
     void establish(std::error_code& ec) const noexcept {
-        assign(ec, check_errno("rdma_establish", ::rdma_establish(this->native_handle())));
+        assign(ec, check_errno_call("rdma_establish", ::rdma_establish, this->native_handle()));
     }
 
     /// What the peer offered of enhanced connection establishment. Only for an id without a queue pair of its own: for
     /// one that has, librdmacm does this. C call: rdma_get_remote_ece(3).
     [[nodiscard]] ibv_ece get_remote_ece() const {
         ibv_ece ece{};
-        check(check_errno("rdma_get_remote_ece", ::rdma_get_remote_ece(this->native_handle(), &ece)));
+        check(check_errno_call("rdma_get_remote_ece", ::rdma_get_remote_ece, this->native_handle(), &ece));
         return ece;
     }
     [[nodiscard]] ibv_ece get_remote_ece(std::error_code& ec) const noexcept {
         ibv_ece ece{};
-        assign(ec, check_errno("rdma_get_remote_ece", ::rdma_get_remote_ece(this->native_handle(), &ece)));
+        assign(ec, check_errno_call("rdma_get_remote_ece", ::rdma_get_remote_ece, this->native_handle(), &ece));
         return ece;
     }
 
@@ -193,11 +195,13 @@ public:
 
 protected:
     [[nodiscard]] status do_disconnect() const noexcept {
-        return check_errno("rdma_disconnect", ::rdma_disconnect(this->native_handle()));
+        return check_errno_call("rdma_disconnect", ::rdma_disconnect, this->native_handle());
     }
 
     /// librdmacm follows id->verbs without a look in what needs a device.
     [[nodiscard]] status need_device(const char* call) const noexcept {
+        if (!*this)
+            return {call, EINVAL, empty_handle};
         if (this->native_handle()->verbs != nullptr)
             return {};
         return {call, EINVAL, "the id is not bound to a device yet (addr_resolved, or bind_addr to its address)"};
@@ -208,7 +212,7 @@ protected:
             return {"rdma_resolve_addr", EINVAL, "empty address"};
         auto* from = local != nullptr && *local ? const_cast<sockaddr*>(local->data()) : nullptr;
         auto* to = const_cast<sockaddr*>(peer.data());
-        return check_errno("rdma_resolve_addr", ::rdma_resolve_addr(this->native_handle(), from, to, timeout_ms));
+        return check_errno_call("rdma_resolve_addr", ::rdma_resolve_addr, this->native_handle(), from, to, timeout_ms);
     }
 
     [[nodiscard]] status do_resolve_route(int timeout_ms) const noexcept {
@@ -220,7 +224,7 @@ protected:
 private:
     [[nodiscard]] status do_set_option(int level, int name, const void* value, std::size_t size) const noexcept {
         auto* c = const_cast<void*>(value); // C does not write
-        return check_errno("rdma_set_option", ::rdma_set_option(this->native_handle(), level, name, c, size));
+        return check_errno_call("rdma_set_option", ::rdma_set_option, this->native_handle(), level, name, c, size);
     }
     [[nodiscard]] status do_set_id_option(int name, const void* value, std::size_t size) const noexcept {
         return do_set_option(RDMA_OPTION_ID, name, value, size);
@@ -241,7 +245,7 @@ private:
         return do_set_option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, paths.data(), paths.size_bytes());
     }
     [[nodiscard]] status do_notify(ibv_event_type event) const noexcept {
-        return check_errno("rdma_notify", ::rdma_notify(this->native_handle(), event));
+        return check_errno_call("rdma_notify", ::rdma_notify, this->native_handle(), event);
     }
 #if RDMAXX_HAS_ESTABLISH
     [[nodiscard]] status do_init_qp_attr(qp_state next, qp_attr& out) const noexcept {
@@ -249,21 +253,21 @@ private:
         int mask = 0;
         attr.qp_state = static_cast<ibv_qp_state>(next);
         const status result =
-            check_errno("rdma_init_qp_attr", ::rdma_init_qp_attr(this->native_handle(), &attr, &mask));
+            check_errno_call("rdma_init_qp_attr", ::rdma_init_qp_attr, this->native_handle(), &attr, &mask);
         if (!result.failed())
             out = qp_attr(attr, mask);
         return result;
     }
     [[nodiscard]] status do_set_local_ece(const ibv_ece& ece) const noexcept {
         ibv_ece copy = ece; // C takes it as non-const
-        return check_errno("rdma_set_local_ece", ::rdma_set_local_ece(this->native_handle(), &copy));
+        return check_errno_call("rdma_set_local_ece", ::rdma_set_local_ece, this->native_handle(), &copy);
     }
 #endif
 #if RDMAXX_HAS_RESOLVE_ADDRINFO
     [[nodiscard]] status do_write_cm_event(int event_status, std::uint64_t arg) const noexcept {
-        status result = check_errno(
-            "rdma_write_cm_event", ::rdma_write_cm_event(this->native_handle(), RDMA_CM_EVENT_USER, event_status, arg));
-        if (result.value == EINVAL)
+        status result = check_errno_call("rdma_write_cm_event", ::rdma_write_cm_event, this->native_handle(),
+                                         RDMA_CM_EVENT_USER, event_status, arg);
+        if (result.value == EINVAL && *this)
             result.cause = "the kernel is too old to know it";
         return result;
     }
@@ -274,13 +278,13 @@ private:
             return {"rdma_bind_addr", EINVAL, "empty address"};
         // C takes it as non-const, and does not write.
         auto* addr = const_cast<sockaddr*>(local.data());
-        return check_errno("rdma_bind_addr", ::rdma_bind_addr(this->native_handle(), addr));
+        return check_errno_call("rdma_bind_addr", ::rdma_bind_addr, this->native_handle(), addr);
     }
 
     [[nodiscard]] status do_listen(int backlog) const noexcept {
         if (backlog < 1)
             return {"rdma_listen", EINVAL, "a backlog below 1"};
-        return check_errno("rdma_listen", ::rdma_listen(this->native_handle(), backlog));
+        return check_errno_call("rdma_listen", ::rdma_listen, this->native_handle(), backlog);
     }
 };
 
@@ -494,8 +498,8 @@ protected:
     }
 
     [[nodiscard]] status do_destroy_qp() noexcept {
-        if (!this->qp())
-            return {"ibv_destroy_qp", EINVAL, "the id has no queue pair"};
+        if (!*this || !this->qp())
+            return {"ibv_destroy_qp", EINVAL, !*this ? empty_handle : "the id has no queue pair"};
         return destroy_qp_of(block());
     }
 
@@ -515,6 +519,8 @@ protected:
 
     /// Both answers need a request that waits for one.
     [[nodiscard]] status need_request(const char* call) noexcept {
+        if (!*this)
+            return {call, EINVAL, empty_handle};
         switch (block().phase) {
         case id_phase::request:
         case id_phase::unknown: return this->need_device(call);
@@ -578,12 +584,14 @@ protected:
     }
 
     [[nodiscard]] status do_destroy_srq() noexcept {
-        if (this->native_handle()->srq == nullptr)
-            return {"ibv_destroy_srq", EINVAL, "the id has no shared receive queue"};
+        if (!*this || !this->srq())
+            return {"ibv_destroy_srq", EINVAL, !*this ? empty_handle : "the id has no shared receive queue"};
         return destroy_srq_of(block());
     }
 
     [[nodiscard]] status do_disconnect_once() noexcept {
+        if (!*this)
+            return {"rdma_disconnect", EINVAL, empty_handle};
         id_block& b = block();
         if (b.disconnected)
             return {};

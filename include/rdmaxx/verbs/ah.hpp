@@ -193,8 +193,7 @@ public:
     /// @param ec ENOMEM, and the handle is still the caller's
     [[nodiscard]] static ah adopt(ibv_ah* raw, detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
         ah result;
-        detail::assign(ec, result.make(
-                               "ibv_create_ah", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_create_ah", raw, pinned.pin()));
         return result;
     }
 

@@ -72,8 +72,7 @@ public:
     [[nodiscard]] static buf adopt(ibv_buf* raw, std::span<std::byte> memory, detail::parent<ibv_pd> domain,
                                    std::error_code& ec) noexcept {
         buf result;
-        const detail::status made = result.make(
-            "ibv_alloc_buf", [raw]() noexcept { return raw; }, domain.pin());
+        const detail::status made = result.take_over("ibv_alloc_buf", raw, domain.pin());
         detail::assign(ec, made);
         if (!made.failed())
             result.enter(memory.data(), memory.size(), domain);
@@ -183,6 +182,8 @@ private:
     template <class Raw>
     [[nodiscard]] detail::status do_export(int& fd) const noexcept {
         Raw* raw = native_handle();
+        if (raw == nullptr)
+            return {"ibv_export_buf_dmabuf_fd", EINVAL, detail::empty_handle};
         errno = 0;
         fd = ibv_export_buf_dmabuf_fd(raw);
         return fd >= 0 ? detail::status{} : detail::status{"ibv_export_buf_dmabuf_fd", detail::last_errno()};

@@ -162,12 +162,14 @@ private:
             device.pin());
         if (made.failed())
             return made;
-        return unblock();
+        const detail::status result = unblock();
+        if (result.failed())
+            *this = comp_channel();
+        return result;
     }
 
     [[nodiscard]] detail::status take(ibv_comp_channel* raw, detail::parent<ibv_context> pinned) noexcept {
-        const detail::status made = make(
-            "ibv_create_comp_channel", [raw]() noexcept { return raw; }, pinned.pin());
+        const detail::status made = take_over("ibv_create_comp_channel", raw, pinned.pin());
         if (made.failed())
             return made;
         const detail::status result = unblock();

@@ -167,6 +167,8 @@ private:
     [[nodiscard]] status do_attach(qp_ref queue, comp_cntr_ops ops) const noexcept {
         Attr attr{};
         attr.op_mask = bits(ops);
+        if (!queue || !*this)
+            return {"ibv_qp_attach_comp_cntr", EINVAL, empty_handle};
         return check_number("ibv_qp_attach_comp_cntr",
                             ibv_qp_attach_comp_cntr(queue.native_handle(), this->native_handle(), &attr));
     }
@@ -209,8 +211,7 @@ public:
     [[nodiscard]] static comp_cntr adopt(ibv_comp_cntr* raw, detail::parent<ibv_context> pinned,
                                          std::error_code& ec) noexcept {
         comp_cntr result;
-        detail::assign(ec, result.make(
-                               "ibv_create_comp_cntr", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_create_comp_cntr", raw, pinned.pin()));
         return result;
     }
 
@@ -244,6 +245,8 @@ private:
 
     template <class Caps>
     [[nodiscard]] static detail::status do_query_caps(context_ref device, comp_cntr_caps& out) noexcept {
+        if (!device)
+            return {"ibv_query_comp_cntr_caps", EINVAL, detail::empty_handle};
         Caps caps{};
         const detail::status result =
             detail::check_number("ibv_query_comp_cntr_caps", ibv_query_comp_cntr_caps(device.native_handle(), &caps));

@@ -334,24 +334,31 @@ private:
             return {"ibv_open_device", ENODEV, "no such device in the list"};
         const detail::status made =
             make("ibv_open_device", [&]() noexcept { return ::ibv_open_device(device.native_handle()); });
-        return made.failed() ? made : unblock();
+        return made.failed() ? made : unblock_or_close();
     }
 
 #if RDMAXX_HAS_LINUX_VERBS
     [[nodiscard]] detail::status import(int cmd_fd) noexcept {
         const detail::status made =
             make("ibv_import_device", [cmd_fd]() noexcept { return ::ibv_import_device(cmd_fd); });
-        return made.failed() ? made : unblock();
+        return made.failed() ? made : unblock_or_close();
     }
 #endif
 
     [[nodiscard]] detail::status take(ibv_context* raw) noexcept {
-        const detail::status made = make("ibv_open_device", [raw]() noexcept { return raw; });
+        const detail::status made = take_over("ibv_open_device", raw);
         if (made.failed())
             return made;
         const detail::status result = unblock();
         if (result.failed())
             static_cast<void>(std::move(*this).release());
+        return result;
+    }
+
+    [[nodiscard]] detail::status unblock_or_close() noexcept {
+        const detail::status result = unblock();
+        if (result.failed())
+            *this = context();
         return result;
     }
 

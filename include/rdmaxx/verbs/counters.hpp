@@ -108,8 +108,7 @@ public:
     [[nodiscard]] static counters adopt(ibv_counters* raw, detail::parent<ibv_context> pinned,
                                         std::error_code& ec) noexcept {
         counters result;
-        detail::assign(ec, result.make(
-                               "ibv_create_counters", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_create_counters", raw, pinned.pin()));
         return result;
     }
 

@@ -30,7 +30,10 @@ struct cq_traits {
     static context_traits::block* context(block& b) noexcept {
         return static_cast<context_traits::block*>(b.parents[0].get());
     }
-    static void came(block& b) noexcept { detail::came(context(b), b.raw); }
+    static void came(block& b) noexcept {
+        detail::came(context(b), b.raw);
+        attach(b);
+    }
     static status destroy(block& b) noexcept {
         detach(b);
         const status result =
@@ -223,19 +226,7 @@ public:
     [[nodiscard]] static cq adopt(ibv_cq* raw, detail::parent<ibv_context> device,
                                   detail::parent<ibv_comp_channel> channel, std::error_code& ec) noexcept {
         cq result;
-        detail::assign(ec, result.enter(
-                               "ibv_create_cq", [raw]() noexcept { return raw; }, device.pin(), channel.pin()));
-        return result;
-    }
-
-protected:
-    /// Makes the CQ by `c_call`, and keeps what it was made from.
-    template <class CCall>
-    [[nodiscard]] detail::status enter(const char* call, CCall c_call, const detail::keep& device,
-                                       const detail::keep& channel, const detail::keep& domain = {}) noexcept {
-        const detail::status result = make(call, c_call, device, channel, domain);
-        if (!result.failed())
-            detail::cq_traits::attach(*detail::passkey::block(*this));
+        detail::assign(ec, result.take_over("ibv_create_cq", raw, device.pin(), channel.pin()));
         return result;
     }
 
@@ -246,7 +237,7 @@ private:
             return {"ibv_create_cq", EINVAL, "empty context"};
         if (channel.given_empty())
             return {"ibv_create_cq", EINVAL, "empty completion channel"};
-        return enter(
+        return make(
             "ibv_create_cq",
             [&]() noexcept {
                 return ::ibv_create_cq(device.native_handle(), cqe, nullptr, channel.native_handle(), comp_vector);

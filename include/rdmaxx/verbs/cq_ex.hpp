@@ -432,9 +432,8 @@ public:
     [[nodiscard]] static cq_ex adopt(ibv_cq_ex* raw, detail::parent<ibv_context> device,
                                      detail::parent<ibv_comp_channel> channel, std::error_code& ec) noexcept {
         cq_ex result;
-        detail::assign(ec, result.enter(
-                               "ibv_create_cq_ex", [raw]() noexcept { return ::ibv_cq_ex_to_cq(raw); }, device.pin(),
-                               channel.pin()));
+        ibv_cq* plain = raw != nullptr ? ::ibv_cq_ex_to_cq(raw) : nullptr;
+        detail::assign(ec, result.take_over("ibv_create_cq_ex", plain, device.pin(), channel.pin()));
         if (!ec)
             detail::rxe_poll::mend(raw);
         return result;
@@ -464,7 +463,7 @@ private:
             return {"ibv_create_cq_ex", EINVAL, "empty parent domain"};
         ibv_cq_init_attr_ex c = attr.raw();
         c.wc_flags = detail::bits(Fields);
-        return this->enter(
+        return this->make(
             "ibv_create_cq_ex",
             [&]() noexcept -> ibv_cq* {
                 ibv_cq_ex* made = ::ibv_create_cq_ex(device.native_handle(), &c);

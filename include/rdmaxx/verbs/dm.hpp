@@ -153,8 +153,7 @@ public:
     /// @param ec ENOMEM, and the memory is still the caller's
     [[nodiscard]] static dm adopt(ibv_dm* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         dm result;
-        detail::assign(ec, result.make(
-                               "ibv_alloc_dm", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_alloc_dm", raw, pinned.pin()));
         return result;
     }
 

@@ -113,8 +113,7 @@ public:
     /// @param ec ENOMEM, and the object is still the caller's
     [[nodiscard]] static dmah adopt(ibv_dmah* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         dmah result;
-        detail::assign(ec, result.make(
-                               "ibv_alloc_dmah", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_alloc_dmah", raw, pinned.pin()));
         return result;
     }
 

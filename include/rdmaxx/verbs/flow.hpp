@@ -512,8 +512,7 @@ public:
     [[nodiscard]] static flow_action adopt(ibv_flow_action* raw, detail::parent<ibv_context> pinned,
                                            std::error_code& ec) noexcept {
         flow_action result;
-        detail::assign(ec, result.make(
-                               "ibv_create_flow_action_esp", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_create_flow_action_esp", raw, pinned.pin()));
         return result;
     }
 
@@ -691,7 +690,7 @@ public:
     /// @param ec ENOMEM, and the flow is still the caller's
     [[nodiscard]] static flow adopt(ibv_flow* raw, std::error_code& ec) noexcept {
         flow result;
-        detail::assign(ec, result.make("ibv_create_flow", [raw]() noexcept { return raw; }));
+        detail::assign(ec, result.take_over("ibv_create_flow", raw));
         return result;
     }
 

@@ -180,8 +180,7 @@ public:
     [[nodiscard]] static iova_mr adopt(ibv_mr* raw, std::uint64_t iova, std::size_t length,
                                        detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
         iova_mr result;
-        const detail::status made = result.make(
-            "ibv_reg_mr_iova", [raw]() noexcept { return raw; }, pinned.pin());
+        const detail::status made = result.take_over("ibv_reg_mr_iova", raw, pinned.pin());
         detail::assign(ec, made);
         if (!made.failed()) {
             detail::passkey::block(result)->iova = iova;

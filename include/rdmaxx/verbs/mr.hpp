@@ -430,8 +430,7 @@ public:
     /// @param ec ENOMEM, and the region is still the caller's
     [[nodiscard]] static mr adopt(ibv_mr* raw, detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
         mr result;
-        detail::assign(ec, result.make(
-                               "ibv_reg_mr", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_reg_mr", raw, pinned.pin()));
         return result;
     }
 

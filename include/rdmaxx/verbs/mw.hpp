@@ -146,8 +146,7 @@ public:
     /// @param ec ENOMEM, and the window is still the caller's
     [[nodiscard]] static mw adopt(ibv_mw* raw, detail::parent<ibv_pd> pinned, std::error_code& ec) noexcept {
         mw result;
-        detail::assign(ec, result.make(
-                               "ibv_alloc_mw", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_alloc_mw", raw, pinned.pin()));
         return result;
     }
 

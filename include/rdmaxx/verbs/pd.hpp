@@ -77,8 +77,7 @@ public:
     /// @param ec ENOMEM, and the PD is still the caller's
     [[nodiscard]] static pd adopt(ibv_pd* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         pd result;
-        detail::assign(ec, result.make(
-                               "ibv_alloc_pd", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_alloc_pd", raw, pinned.pin()));
         return result;
     }
 

@@ -462,9 +462,7 @@ public:
     [[nodiscard]] static qp adopt(ibv_qp* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> send,
                                   detail::parent<ibv_cq> recv, std::error_code& ec) noexcept {
         qp result;
-        detail::assign(ec,
-                       result.make(
-                           "ibv_create_qp", [raw]() noexcept { return raw; }, domain.pin(), send.pin(), recv.pin()));
+        detail::assign(ec, result.take_over("ibv_create_qp", raw, domain.pin(), send.pin(), recv.pin()));
         return result;
     }
 

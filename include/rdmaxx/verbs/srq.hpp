@@ -294,8 +294,7 @@ public:
     /// @param ec ENOMEM, and the queue is still the caller's
     [[nodiscard]] static srq adopt(ibv_srq* raw, detail::parent<ibv_pd> domain, std::error_code& ec) noexcept {
         srq result;
-        detail::assign(ec, result.make(
-                               "ibv_create_srq", [raw]() noexcept { return raw; }, domain.pin()));
+        detail::assign(ec, result.take_over("ibv_create_srq", raw, domain.pin()));
         return result;
     }
 

@@ -52,8 +52,7 @@ public:
     /// @param ec ENOMEM, and the domain is still the caller's
     [[nodiscard]] static td adopt(ibv_td* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         td result;
-        detail::assign(ec, result.make(
-                               "ibv_alloc_td", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_alloc_td", raw, pinned.pin()));
         return result;
     }
 

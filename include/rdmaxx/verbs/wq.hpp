@@ -159,8 +159,7 @@ public:
     [[nodiscard]] static wq adopt(ibv_wq* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> queue,
                                   std::error_code& ec) noexcept {
         wq result;
-        detail::assign(ec, result.make(
-                               "ibv_create_wq", [raw]() noexcept { return raw; }, domain.pin(), queue.pin()));
+        detail::assign(ec, result.take_over("ibv_create_wq", raw, domain.pin(), queue.pin()));
         return result;
     }
 
@@ -251,8 +250,7 @@ public:
     [[nodiscard]] static rwq_ind_table adopt(ibv_rwq_ind_table* raw, detail::parent<ibv_context> pinned,
                                              std::error_code& ec) noexcept {
         rwq_ind_table result;
-        detail::assign(ec, result.make(
-                               "ibv_create_rwq_ind_table", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_create_rwq_ind_table", raw, pinned.pin()));
         return result;
     }
 

@@ -61,8 +61,7 @@ public:
     /// @param ec ENOMEM, and the domain is still the caller's
     [[nodiscard]] static xrcd adopt(ibv_xrcd* raw, detail::parent<ibv_context> pinned, std::error_code& ec) noexcept {
         xrcd result;
-        detail::assign(ec, result.make(
-                               "ibv_open_xrcd", [raw]() noexcept { return raw; }, pinned.pin()));
+        detail::assign(ec, result.take_over("ibv_open_xrcd", raw, pinned.pin()));
         return result;
     }
 
