@@ -67,7 +67,7 @@ struct standalone_asio {
 
 } // namespace detail
 
-/// Standalone Asio.
+/// Standalone Asio. (After `using namespace rdmaxx`, Asio's own namespace has to be written `::asio`.)
 namespace asio {
 
 /// An event_channel in an event loop: async_get_cm_event(token).

@@ -233,6 +233,63 @@ TEST_CASE("connections: messages that came before the end are received", "[conne
     CHECK(sizes == std::vector<std::size_t>{3, 5, 0, 0});
 }
 
+TEST_CASE("connections: messages are received though their buffers cannot be posted again", "[connections]") {
+    pair both;
+    ending end;
+    std::vector<std::size_t> sizes;
+    start(both.loop, end, [&]() -> awaitable<void> {
+        co_await both.client.send(bytes("one"));
+        co_await both.client.send(bytes("three"));
+        fake::fail("ibv_post_recv").every().with(EINVAL); // as of devices that take none in the error state
+        std::array<std::byte, 100> in{};
+        do
+            sizes.push_back(co_await both.server.receive(in));
+        while (sizes.back() != 0);
+        sizes.push_back(co_await both.server.receive(in));
+    });
+    poll(both.loop);
+    CHECK(end.ended);
+    CHECK(end.what == "");
+    CHECK(sizes == std::vector<std::size_t>{3, 5, 0, 0});
+}
+
+TEST_CASE("connections: there is no more room than for one message, and it cannot be posted again", "[connections]") {
+    pair both({.receives = 1});
+    ending end;
+    std::vector<std::size_t> sizes;
+    start(both.loop, end, [&]() -> awaitable<void> {
+        co_await both.client.send(bytes("one"));
+        fake::fail("ibv_post_recv").every().with(EINVAL);
+        std::array<std::byte, 100> in{};
+        sizes.push_back(co_await both.server.receive(in));
+        sizes.push_back(co_await both.server.receive(in)); // nothing is posted that could be flushed
+    });
+    poll(both.loop);
+    CHECK(end.ended);
+    CHECK(end.what == "");
+    CHECK(sizes == std::vector<std::size_t>{3, 0});
+}
+
+TEST_CASE("connections: an empty one sends and receives nothing", "[connections]") {
+    pair both;
+    const std::string how = GENERATE("closed", "moved from", "default");
+    rx::connection other;
+    if (how == "closed")
+        both.client.close();
+    if (how == "moved from")
+        other = std::move(both.client);
+    if (how == "default")
+        both.client = rx::connection();
+    ending sender;
+    ending receiver;
+    std::array<std::byte, 4> data{};
+    start(both.loop, sender, [&]() -> awaitable<void> { co_await both.client.send(data); });
+    start(both.loop, receiver, [&]() -> awaitable<void> { co_await both.client.receive(data); });
+    poll(both.loop);
+    CHECK((sender.ended && sender.code.value() == ENOTCONN));
+    CHECK((receiver.ended && receiver.code.value() == ENOTCONN));
+}
+
 TEST_CASE("connections: one ends while another coroutine receives from it", "[connections]") {
     pair both;
     ending receiver;
@@ -465,6 +522,7 @@ TEST_CASE("connections: the acceptor ends", "[connections][accept]") {
     }
     CHECK(fake::calls("rdma_listen") == 1);
     CHECK(fake::successes("rdma_destroy_id") == 1); // at once
+    CHECK((!here.acceptor || !here.acceptor->local_address()));
     ending client;
     start(here.loop, client, []() -> awaitable<void> { co_await rx::connection::connect(server_address); });
     CHECK(run(here.loop));

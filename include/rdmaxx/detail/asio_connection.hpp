@@ -46,8 +46,10 @@ struct connection_state {
     void create_qp(std::size_t receives) {
         const qp_ref qp =
             id.create_qp(qp_init_attr(send_cq, recv_cq, 1).max_recv_wr(static_cast<std::uint32_t>(receives)));
-        for (std::size_t i = 0; i < receives; ++i)
-            post_recv(qp, i);
+        for (std::size_t i = 0; i < receives; ++i) {
+            qp.post_recv(receive_slot(i), i);
+            ++receiving;
+        }
     }
 
     /// Into the loop, where a connection is to be used. It may have waited elsewhere until it was one.
@@ -58,7 +60,16 @@ struct connection_state {
     }
 
     [[nodiscard]] sge slot(std::size_t index, std::size_t length) const { return memory.sge(size * index, length); }
-    void post_recv(qp_ref qp, std::size_t index) const { qp.post_recv(slot(index + 1, size), index); }
+    [[nodiscard]] sge receive_slot(std::size_t index) const { return slot(index + 1, size); }
+
+    /// After its message was taken: room for another one. A queue pair that has ended may refuse it, as some devices'
+    /// do; what arrived before is received all the same.
+    void receive_again(std::size_t index) {
+        if (id.qp().try_post_recv(receive_slot(index), index) == 0)
+            ++receiving;
+        else
+            end();
+    }
 
     /// What is posted then completes as flushed.
     void end() noexcept {
@@ -79,6 +90,7 @@ struct connection_state {
     mr memory;
     bool sending = false; ///< a send was posted and has not completed: that of a coroutine which was cancelled, perhaps
     bool received_all = false;
+    std::size_t receiving = 0; ///< receives that are posted
 };
 
 /// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time,
@@ -134,7 +146,7 @@ public:
 
     /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// For its addresses and its queue pair; as long as the connection.
+    /// For its addresses and its queue pair; as long as the connection. Not of an empty one.
     [[nodiscard]] const cm_id& id() const noexcept { return state_->id; }
 
     /// Ends the connection. An empty one: no effect.
@@ -145,12 +157,12 @@ public:
 
     /// Sends one message, and ends when the peer's side has it. `message` is copied when the send begins.
     /// @throws error EMSGSIZE for more than message_size; EINVAL for an empty one, which looks like an end;
-    ///         ENOTCONN when the connection has ended
+    ///         ENOTCONN when the connection has ended, or is empty
     [[nodiscard]] awaitable<void> send(std::span<const std::byte> message) { return do_send(state_, message); }
 
     /// The next message, cut to `into`. @return its length in `into`; 0 when the peer has ended the connection
     /// @throws error EMSGSIZE when the peer has sent more than message_size, which ends the connection; ENOTCONN when
-    ///         the connection broke (so, for Soft-RoCE, when a message was too long)
+    ///         the connection broke (so, for Soft-RoCE, when a message was too long), or is empty
     [[nodiscard]] awaitable<std::size_t> receive(std::span<std::byte> into) { return do_receive(state_, into); }
 
 private:
@@ -162,6 +174,8 @@ private:
     // The coroutines have the state, and not this, which may be moved before they begin.
 
     [[nodiscard]] static awaitable<void> do_send(shared_state self, std::span<const std::byte> message) {
+        if (self == nullptr)
+            raise({"ibv_post_send", ENOTCONN, empty_handle});
         if (message.size() > self->size)
             raise({"ibv_post_send", EMSGSIZE, "longer than the connection's message_size"});
         if (message.empty())
@@ -183,8 +197,11 @@ private:
     }
 
     [[nodiscard]] static awaitable<std::size_t> do_receive(shared_state self, std::span<std::byte> into) {
-        while (!self->received_all) {
+        if (self == nullptr)
+            raise({"ibv_post_recv", ENOTCONN, empty_handle});
+        while (!self->received_all && self->receiving != 0) {
             const wc done = co_await completion(*self->recv_events, self->recv_cq);
+            --self->receiving;
             if (!done.ok()) {
                 self->received_all = true;
                 if (done.status() == wc_status::loc_len_err)
@@ -197,7 +214,7 @@ private:
             const std::size_t length = std::min<std::size_t>(into.size(), done.byte_len().value_or(0));
             if (length != 0)
                 std::memcpy(into.data(), self->buffer.data() + self->size * (index + 1), length);
-            self->post_recv(self->id.qp(), index);
+            self->receive_again(index);
             if (length != 0 || into.empty())
                 co_return length; // an empty message, of another program, is nothing
         }
@@ -241,7 +258,8 @@ private:
     shared_state state_;
 };
 
-/// A listener whose accept() is a coroutine. Move-only, as the I/O objects are: to one thread or strand at a time.
+/// A listener whose accept() is a coroutine. Move-only, as the I/O objects are: to one thread or strand at a time, and a
+/// moved-from one may be assigned to and destroyed.
 /// Destroying one closes it; the connections that it has accepted are not touched.
 template <class Net, class Executor>
 class basic_acceptor {
@@ -306,7 +324,7 @@ public:
     /// Where it runs.
     [[nodiscard]] Executor get_executor() noexcept { return state_->events.get_executor(); }
 
-    /// With the port that the kernel chose.
+    /// With the port that the kernel chose. Empty when closed.
     [[nodiscard]] address local_address() const noexcept { return state_->listener.local_address(); }
 
     /// The next connection that is established. Clients that go away before they are do not end it, and slow ones do
