@@ -14,10 +14,14 @@ cd "$(dirname "$0")/.."
 
 fail_on_skip=()
 suites=()
+one_by_one=()
 export RDMAXX_RIG_OPTIONS=
 for argument in "$@"; do
     case $argument in
-    --host) RDMAXX_RIG_OPTIONS=--host ;;
+    --host)
+        RDMAXX_RIG_OPTIONS=--host
+        one_by_one=(--num-processes 1) # tests on real verbs share its ports
+        ;;
     --no-vm) export RDMAXX_NO_VM=1 ;;
     --fail-on-skip) fail_on_skip=(--fail-on-skip) ;;
     -*)
@@ -41,5 +45,5 @@ ninja -C "$build" | tail -n 1
 
 step "Running"
 # Meson's own verdict is not used: totals.py also counts what each program ran, and knows about skips.
-meson test -C "$build" --no-rebuild --print-errorlogs "${suites[@]}" || true
+meson test -C "$build" --no-rebuild --print-errorlogs "${one_by_one[@]}" "${suites[@]}" || true
 exec python3 tests/support/totals.py "${fail_on_skip[@]}" "$build/meson-logs/testlog.json"
