@@ -78,7 +78,10 @@ def main():
         for number, (page, _, _) in enumerate(programs):
             print(f"{page.stem.lower()}_{number}")
     if options.write:
-        (options.write / "snippets.cpp").write_text(snippets(each for each in found if not is_program(each[2])), "utf-8")
+        pieces = [each for each in found if not is_program(each[2])]
+        (options.write / "snippets.cpp").write_text(snippets(pieces), "utf-8")
+        # For clang 14, Asio has no coroutines.
+        (options.write / "plain_snippets.cpp").write_text(snippets(p for p in pieces if "asio" not in p[2]), "utf-8")
         for number, (page, line, text) in enumerate(programs):
             (options.write / f"{page.stem.lower()}_{number}.cpp").write_text(located(page, line, text), "utf-8")
 

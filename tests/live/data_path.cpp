@@ -596,7 +596,8 @@ TEST_CASE_METHOD(fixture, "one thread posts while another ends the connection: e
     std::atomic<bool> stop = false;
     std::uint64_t posted = 0;
     std::thread poster([&]() {
-        send_wr write = send_wr::rdma_write(c.client.mr.sge(0, 8), c.server.mr.remote()).wr_id(1).signaled();
+        const rdmaxx::sge piece = c.client.mr.sge(0, 8);
+        send_wr write = send_wr::rdma_write(piece, c.server.mr.remote()).wr_id(1).signaled();
         while (!stop && posted < 60) { // in the error state rxe takes requests all the same, and flushes them
             if (c.client.qp.try_post_send(write) == 0)
                 ++posted;

@@ -140,7 +140,8 @@ TEST_CASE_METHOD(fixture, "siw: a receive has at least one SGE, and nothing is p
     CHECK(c.server.qp.try_post_recv(empty) == EINVAL);
     c.client.id.disconnect();
     static_cast<void>(get(c.channel, cm_event_type::disconnected));
-    send_wr late = send_wr::send(c.client.mr.sge(0, 8));
+    const rdmaxx::sge piece = c.client.mr.sge(0, 8);
+    send_wr late = send_wr::send(piece);
     CHECK(c.client.qp.try_post_send(late) == ENOTCONN);
     c.client.qp.drain(soon, [](const rdmaxx::wc&) {}); // nothing to wait for
 }

@@ -177,7 +177,8 @@ TEST_CASE_METHOD(unit::test, "threads: qp: one posts while another one ends the 
     in_threads(3, [&](unsigned i) {
         if (i == 0)
             for (unsigned n = 0; n < rounds; ++n) {
-                send_wr request = send_wr::send(region.sge()).signaled();
+                const sge piece = region.sge();
+                send_wr request = send_wr::send(piece).signaled();
                 posted += both.client.qp().try_post_send(request) == 0 ? 1U : 0U;
             }
         else if (i == 1) {

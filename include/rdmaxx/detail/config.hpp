@@ -13,11 +13,17 @@
 // Off the hot path: keeps the code that builds an exception out of the functions that rarely throw one.
 #define RDMAXX_COLD __attribute__((cold, noinline))
 
+// What refers to what (-Wdangling). A work request that is copied out of a chain of setters is followed to its SGEs by
+// the other two (-Wdangling-gsl): the request is a pointer, and an SGE owns what it points to.
 #if defined(__clang__)
 #    define RDMAXX_LIFETIMEBOUND [[clang::lifetimebound]]
+#    define RDMAXX_POINTER [[gsl::Pointer]]
+#    define RDMAXX_OWNER [[gsl::Owner]]
 #    define RDMAXX_CLANG(attribute) __attribute__((attribute))
 #else
 #    define RDMAXX_LIFETIMEBOUND
+#    define RDMAXX_POINTER
+#    define RDMAXX_OWNER
 #    define RDMAXX_CLANG(attribute)
 #endif
 

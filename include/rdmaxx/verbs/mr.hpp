@@ -162,7 +162,7 @@ private:
 };
 
 /// One piece of local registered memory (struct ibv_sge, with its layout). Made by mr::sge, or unchecked().
-struct sge : ibv_sge {
+struct RDMAXX_OWNER sge : ibv_sge {
     sge() noexcept : ibv_sge{} {}
 
     /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed completion

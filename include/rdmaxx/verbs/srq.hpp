@@ -199,7 +199,7 @@ private:
 ///     ops_wr add = ops_wr::tag_add(piece, 0x17, ~std::uint64_t{0}).recv_wr_id(3).wr_id(1).signaled();
 ///     srq.post_srq_ops(add);
 ///     srq.post_srq_ops(ops_wr::tag_del(add.handle()));
-struct ops_wr : ibv_ops_wr {
+struct RDMAXX_POINTER ops_wr : ibv_ops_wr {
     ops_wr() noexcept : ibv_ops_wr{} {}
 
     /// Adds a receive for messages whose tag is `tag` in the bits of `mask`. The post sets handle(), which tag_del
@@ -233,21 +233,21 @@ struct ops_wr : ibv_ops_wr {
     [[nodiscard]] std::uint32_t handle() const noexcept { return tm.handle; }
 
     /// The program's number for the operation.
-    ops_wr& wr_id(std::uint64_t id) noexcept {
+    ops_wr& wr_id(std::uint64_t id) noexcept RDMAXX_LIFETIMEBOUND {
         ibv_ops_wr::wr_id = id;
         return *this;
     }
     /// The program's number for the message that a tag_add receives.
-    ops_wr& recv_wr_id(std::uint64_t id) noexcept {
+    ops_wr& recv_wr_id(std::uint64_t id) noexcept RDMAXX_LIFETIMEBOUND {
         tm.add.recv_wr_id = id;
         return *this;
     }
-    ops_wr& signaled() noexcept {
+    ops_wr& signaled() noexcept RDMAXX_LIFETIMEBOUND {
         flags |= IBV_OPS_SIGNALED;
         return *this;
     }
     /// With any operation, what tag_sync tells.
-    ops_wr& unexpected_cnt(std::uint32_t count) noexcept {
+    ops_wr& unexpected_cnt(std::uint32_t count) noexcept RDMAXX_LIFETIMEBOUND {
         flags |= IBV_OPS_TM_SYNC;
         tm.unexpected_cnt = count;
         return *this;

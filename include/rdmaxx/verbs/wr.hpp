@@ -88,7 +88,7 @@ namespace detail {
 ///
 /// A request is unsignaled unless it says otherwise (or its QP was made with sq_sig_all): it then completes without a
 /// wc, and its place in the queue is free again only after a later, signaled request of the same queue was polled.
-struct send_wr : ibv_send_wr {
+struct RDMAXX_POINTER send_wr : ibv_send_wr {
     send_wr() noexcept : ibv_send_wr{} {}
 
     /// Into the peer's next posted receive.
@@ -187,7 +187,7 @@ struct send_wr : ibv_send_wr {
     }
 
     /// Where a datagram goes; for a UD queue pair, in every send. The handle must stay until the request has completed.
-    send_wr& to(ah_ref destination, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept {
+    send_wr& to(ah_ref destination, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept RDMAXX_LIFETIMEBOUND {
         wr.ud.ah = destination.native_handle();
         wr.ud.remote_qpn = remote_qpn;
         wr.ud.remote_qkey = remote_qkey;
@@ -196,27 +196,27 @@ struct send_wr : ibv_send_wr {
 
     /// Which of the peer's shared receive queues it is for; for an XRC queue pair, in every send and write with
     /// immediate data.
-    send_wr& to_srq(std::uint32_t remote_srqn) noexcept {
+    send_wr& to_srq(std::uint32_t remote_srqn) noexcept RDMAXX_LIFETIMEBOUND {
         qp_type.xrc.remote_srqn = remote_srqn;
         return *this;
     }
 
     /// The program's number for it, which its completion carries.
-    send_wr& wr_id(std::uint64_t id) noexcept {
+    send_wr& wr_id(std::uint64_t id) noexcept RDMAXX_LIFETIMEBOUND {
         ibv_send_wr::wr_id = id;
         return *this;
     }
     /// It gets a completion when it succeeds. (When it fails it gets one in any case.)
-    send_wr& signaled() noexcept { return with_flag(IBV_SEND_SIGNALED); }
+    send_wr& signaled() noexcept RDMAXX_LIFETIMEBOUND { return with_flag(IBV_SEND_SIGNALED); }
     /// It starts only after the RDMA reads and atomics before it have completed.
-    send_wr& fenced() noexcept { return with_flag(IBV_SEND_FENCE); }
+    send_wr& fenced() noexcept RDMAXX_LIFETIMEBOUND { return with_flag(IBV_SEND_FENCE); }
     /// The peer's receive raises an event even where only solicited ones were asked for.
-    send_wr& solicited() noexcept { return with_flag(IBV_SEND_SOLICITED); }
+    send_wr& solicited() noexcept RDMAXX_LIFETIMEBOUND { return with_flag(IBV_SEND_SOLICITED); }
     /// The device fills in the checksums of IP, TCP and UDP; for UD and raw packet queue pairs.
-    send_wr& ip_csum() noexcept { return with_flag(IBV_SEND_IP_CSUM); }
+    send_wr& ip_csum() noexcept RDMAXX_LIFETIMEBOUND { return with_flag(IBV_SEND_IP_CSUM); }
     /// The bytes are copied while posting: the memory may be reused at once and need not be registered. At most the
     /// QP's granted max_inline_data, for sends and writes only.
-    send_wr& inlined() noexcept { return with_flag(IBV_SEND_INLINE); }
+    send_wr& inlined() noexcept RDMAXX_LIFETIMEBOUND { return with_flag(IBV_SEND_INLINE); }
 
     /// The SGEs it refers to.
     [[nodiscard]] std::span<const sge> sges() const noexcept {
@@ -257,7 +257,7 @@ static_assert(sizeof(send_wr) == sizeof(ibv_send_wr) && std::is_standard_layout_
 
 /// A request for a receive queue: where the peer's next send lands. It refers to its SGEs until it is posted; the
 /// memory that they name, registered with access::local_write, must stay until the request has completed.
-struct recv_wr : ibv_recv_wr {
+struct RDMAXX_POINTER recv_wr : ibv_recv_wr {
     /// Without memory: for RDMA writes with immediate data, whose receive only carries the 32 bits.
     recv_wr() noexcept : ibv_recv_wr{} {}
 
@@ -270,7 +270,7 @@ struct recv_wr : ibv_recv_wr {
     explicit recv_wr(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : recv_wr(std::span<const sge>(&one, 1)) {}
 
     /// The program's number for it, which its completion carries.
-    recv_wr& wr_id(std::uint64_t id) noexcept {
+    recv_wr& wr_id(std::uint64_t id) noexcept RDMAXX_LIFETIMEBOUND {
         ibv_recv_wr::wr_id = id;
         return *this;
     }

@@ -1,9 +1,12 @@
 // expect-clang: reference to stack memory|address of stack memory|temporary .* will be destroyed
+// expect-clang: object backing the pointer
 //
-// Only clang: [[clang::lifetimebound]] tells it which result points into which argument.
+// Only clang: [[clang::lifetimebound]] tells it which result points into which argument, [[gsl::Pointer]] which copies
+// do.
 #include <rdmaxx/cm/event_channel.hpp>
 #include <rdmaxx/verbs/qp.hpp>
 
+#include <array>
 #include <cstddef>
 #include <span>
 
@@ -13,9 +16,19 @@ void control(rdmaxx::event_channel& channel, rdmaxx::qp_ref qp, const rdmaxx::mr
     const rdmaxx::cm_event event = channel.get_cm_event();
     use(event.private_data());
     qp.post_send(rdmaxx::send_wr::send(mr.sge()).signaled()); // posted before the SGE ends
+    qp.post_recv(rdmaxx::recv_wr(mr.sge()).wr_id(1));
+    rdmaxx::send_wr_n<1> kept(rdmaxx::send_wr::send(mr.sge()).signaled()); // which has an SGE of its own
+    qp.post_send(kept);
     const rdmaxx::sge piece = mr.sge();
     rdmaxx::send_wr request = rdmaxx::send_wr::send(piece);
     qp.post_send(request);
+    request = rdmaxx::send_wr::send(piece).wr_id(2);
+    auto set = rdmaxx::send_wr::send(piece).wr_id(2).signaled();
+    qp.post_send(set);
+    auto empty = rdmaxx::recv_wr().wr_id(3);
+    qp.post_recv(empty);
+    std::array<rdmaxx::recv_wr, 2> row = {rdmaxx::recv_wr(piece), rdmaxx::recv_wr(piece).wr_id(4)};
+    qp.post_recv(row);
     for (const rdmaxx::device_ref device : rdmaxx::device_list()) // the list lives as long as the loop
         static_cast<void>(device.name());
 }
@@ -55,6 +68,24 @@ void request_of_a_temporary_sge(rdmaxx::qp_ref qp, const rdmaxx::mr& mr, const r
     qp.post_send(write);
     qp.post_send(read);
     qp.post_recv(receive);
+}
+
+void request_of_a_temporary_sge_with_setters(rdmaxx::qp_ref qp, const rdmaxx::mr& mr, rdmaxx::ah_ref ah) {
+    auto send = rdmaxx::send_wr::send(mr.sge()).wr_id(1).signaled();                           // bad
+    const rdmaxx::send_wr datagram = rdmaxx::send_wr::send_with_imm(mr.sge(), 1).to(ah, 2, 3); // bad
+    auto receive = rdmaxx::recv_wr(mr.sge()).wr_id(1);                                         // bad
+    std::array<rdmaxx::recv_wr, 1> row = {rdmaxx::recv_wr(mr.sge()).wr_id(1)};                 // bad
+    const auto tagged = rdmaxx::ops_wr::tag_add(mr.sge(), 1, 1).wr_id(1);                      // bad
+    qp.post_send(send);
+    qp.post_recv(receive);
+    qp.post_recv(row);
+    static_cast<void>(datagram);
+    static_cast<void>(tagged);
+}
+
+rdmaxx::recv_wr request_of_a_local_sge(const rdmaxx::mr& mr) {
+    const rdmaxx::sge piece = mr.sge();
+    return rdmaxx::recv_wr(piece).wr_id(1); // bad
 }
 
 void device_of_a_temporary_list() {
