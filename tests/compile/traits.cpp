@@ -22,7 +22,7 @@ using namespace rdmaxx;
 // ---------------------------------------------------------------------------------------------------------------
 // Owners and refs.
 
-template <class Ref, class Raw>
+template <class Ref, class Raw, class Native = Raw>
 constexpr bool is_ref() {
     // It is the C pointer.
     static_assert(sizeof(Ref) == sizeof(Raw*) && alignof(Ref) == alignof(Raw*));
@@ -35,7 +35,7 @@ constexpr bool is_ref() {
     static_assert(!std::is_constructible_v<Raw*, Ref>);
     static_assert(std::is_constructible_v<bool, Ref> && !std::is_convertible_v<Ref, bool>);
     static_assert(!std::is_convertible_v<Ref, int> && !std::is_convertible_v<Ref, void*>);
-    static_assert(std::same_as<decltype(std::declval<const Ref&>().native_handle()), Raw*>);
+    static_assert(std::same_as<decltype(std::declval<const Ref&>().native_handle()), Native*>);
     // Comparable and hashable, by value.
     static_assert(std::equality_comparable<Ref>&& noexcept(std::declval<Ref>() == std::declval<Ref>()));
     static_assert(!std::equality_comparable_with<Ref, Raw*>);
@@ -131,7 +131,24 @@ static_assert(std::is_nothrow_convertible_v<const cq_ex<>&, cq_ex_ref<wc_fields:
 static_assert(!std::is_convertible_v<cq_ex<>, cq_ex_ref<wc_fields::standard>> &&
               !std::is_convertible_v<cq_ex<>, cq_ref>);
 static_assert(std::is_nothrow_convertible_v<const qp_ex<send_ops::send>&, qp_ex_ref<send_ops::send>>);
-static_assert(!std::is_convertible_v<qp_ex<send_ops::send>, qp_ex_ref<send_ops::send>>);
+static_assert(!std::is_convertible_v<qp_ex<send_ops::send>, qp_ex_ref<send_ops::send>> &&
+              !std::is_convertible_v<qp_ex<send_ops::send>, qp_ref>);
+static_assert(is_ref<cq_ex_ref<wc_fields::none>, ibv_cq_ex, ibv_cq>() &&
+              is_ref<qp_ex_ref<send_ops::send>, ibv_qp_ex, ibv_qp>());
+static_assert(std::is_nothrow_convertible_v<cq_ex_ref<wc_fields::none>, cq_ref> &&
+              std::is_nothrow_convertible_v<qp_ex_ref<send_ops::send>, qp_ref>);
+// It is assigned no plain one, by whatever reference to it.
+template <class Extended, class Plain>
+constexpr bool apart = !std::is_convertible_v<Extended&, Plain&> && !std::is_assignable_v<Extended&, Plain> &&
+                       !std::is_constructible_v<Plain, Extended&&> && !std::is_convertible_v<Plain, Extended>;
+static_assert(apart<cq_ex<>, cq> && apart<qp_ex<send_ops::send>, qp>);
+static_assert(!std::is_convertible_v<cq_ex_ref<wc_fields::none>&, cq_ref&> &&
+              !std::is_convertible_v<cq_ref, cq_ex_ref<wc_fields::none>>);
+static_assert(!std::is_convertible_v<qp_ex_ref<send_ops::send>&, qp_ref&> &&
+              !std::is_convertible_v<qp_ref, qp_ex_ref<send_ops::send>>);
+// One that was made for other operations, or other fields, is another.
+static_assert(!std::is_assignable_v<qp_ex<send_ops::send>&, qp_ex<send_ops::rdma_read>> &&
+              !std::is_assignable_v<cq_ex<wc_fields::sl>&, cq_ex<wc_fields::slid>>);
 static_assert(!std::is_copy_constructible_v<wr_batch<send_ops::send, qp_type::rc>> &&
               !std::is_move_constructible_v<wr_batch<send_ops::send, qp_type::rc>>);
 static_assert(is_owner_of<event_channel, event_channel_ref>());

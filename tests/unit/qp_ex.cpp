@@ -103,6 +103,43 @@ TEST_CASE_METHOD(unit::test, "qp_ex: is made for its operations and of its type"
     const qp_ex_ref<send_ops::rdma_write | send_ops::send> as_ref = rc;
     CHECK(as_qp == as_ref);
     CHECK(as_ref.native_handle_ex() == rc.native_handle_ex());
+    const qp_ref plain = as_ref;
+    CHECK(plain == rc);
+}
+
+TEST_CASE_METHOD(unit::test, "qp_ex: one that C made is taken over, kept by what it was made from, and given up",
+                 "[qp_ex]") {
+    opened o;
+    const auto attr = qp_init_attr_ex(qp_init_attr(o.cq, 16)).send_ops_flags(send_ops::send);
+    const auto make = [&] {
+        ibv_qp_init_attr_ex raw = attr.raw();
+        raw.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        raw.pd = o.pd.native_handle();
+        return ::ibv_qp_to_qp_ex(::ibv_create_qp_ex(o.device.native_handle(), &raw));
+    };
+    using queue = qp_ex<send_ops::send>;
+    std::error_code ec;
+    queue adopted = queue::adopt(make(), o.pd, o.cq, o.cq, ec);
+    CHECK_FALSE(ec);
+    auto batch = adopted.start();
+    batch.wr(1).send(inline_data(nullptr, 0));
+    batch.abort();
+    const ibv_pd* domain = o.pd.native_handle();
+    o.pd.close();
+    CHECK(fake::alive(domain));
+    adopted.close();
+    CHECK(fake::calls("ibv_destroy_qp") == 1);
+    CHECK_FALSE(fake::alive(domain));
+
+    o.pd = pd(o.device);
+    ibv_qp_ex* raw = make();
+    {
+        const failing_allocation none(1);
+        CHECK_FALSE(queue::adopt(raw, o.pd, o.cq, o.cq, ec));
+    }
+    CHECK(number(ec) == ENOMEM);
+    queue again = queue::adopt(raw, o.pd, o.cq, o.cq, ec);
+    CHECK(::ibv_destroy_qp(std::move(again).release()) == 0);
 }
 
 TEST_CASE_METHOD(unit::test, "qp_ex: what the device lacks is an error, and nothing is left", "[qp_ex]") {

@@ -379,15 +379,26 @@ public:
 
 } // namespace detail
 
-/// A cq_ex that somebody else owns. A cq_ref, and more.
+template <wc_fields Fields = wc_fields::standard>
+class cq_ex;
+
+/// A cq_ex that somebody else owns. It is a cq_ref wherever one is wanted.
 template <wc_fields Fields>
-class cq_ex_ref : public detail::cq_ex_ops<Fields, cq_ref> {
+class cq_ex_ref : public detail::cq_ex_ops<Fields, detail::cq_ops<detail::ref<ibv_cq>>> {
+    using base = detail::cq_ex_ops<Fields, detail::cq_ops<detail::ref<ibv_cq>>>;
+
 public:
     cq_ex_ref() noexcept = default;
     /// Nothing is pinned: the C object must outlive every use, and was made by ibv_create_cq_ex with these fields at
     /// least.
-    explicit cq_ex_ref(ibv_cq_ex* raw) noexcept
-        : detail::cq_ex_ops<Fields, cq_ref>(raw == nullptr ? nullptr : ::ibv_cq_ex_to_cq(raw)) {}
+    explicit cq_ex_ref(ibv_cq_ex* raw) noexcept : base(raw == nullptr ? nullptr : ::ibv_cq_ex_to_cq(raw)) {}
+    /// Of an owner that stays.
+    cq_ex_ref(const cq_ex<Fields>& owner) noexcept // NOLINT(*-explicit-*): an owner is a ref and more
+        : base(owner.native_handle()) {}
+    cq_ex_ref(const cq_ex<Fields>&&) = delete; // NOLINT(*-explicit-*)
+
+    /// For what CQs of either kind do.
+    operator cq_ref() const noexcept { return cq_ref(this->native_handle()); } // NOLINT(*-explicit-*): it is one
 };
 
 /// A completion queue that is read field by field, with the fields that it was made for:
@@ -396,11 +407,12 @@ public:
 ///     for (const auto completion : cq.poll())
 ///         if (completion.ok()) use(completion.wr_id(), completion.byte_len());
 ///
-/// A cq, and more: for queue pairs, completion channels and everything else it is one.
+/// For queue pairs, completion channels and everything else that takes a CQ it is one: as a cq_ref. It is no cq, so
+/// that none is assigned to it: a plain one would be polled by functions that it does not have.
 /// C calls: ibv_create_cq_ex(3), ibv_destroy_cq(3). Any number of threads may poll one queue, unless it was made
 /// single_threaded(); libibverbs locks.
-template <wc_fields Fields = wc_fields::standard>
-class cq_ex : public detail::cq_ex_ops<Fields, cq> {
+template <wc_fields Fields>
+class cq_ex : public detail::cq_ex_ops<Fields, detail::cq_ops<detail::owner<detail::cq_traits>>> {
 public:
     /// What its completions carry.
     static constexpr wc_fields fields = Fields;
@@ -438,12 +450,6 @@ public:
             detail::rxe_poll::mend(raw);
         return result;
     }
-
-    /// The non-owning handle, from an owner that stays.
-    operator cq_ex_ref<Fields>() const& noexcept { // NOLINT(*-explicit-*): an owner is a ref and more
-        return cq_ex_ref<Fields>(this->native_handle_ex());
-    }
-    operator cq_ex_ref<Fields>() const&& = delete; // NOLINT(*-explicit-*)
 
 private:
     [[nodiscard]] static cq_init_attr_ex attr_of(int cqe, detail::parent<ibv_comp_channel> channel,

@@ -378,11 +378,50 @@ public:
     using qp_ops::qp_ops;
 };
 
+namespace detail {
+
+/// What owns a queue pair, plain or extended. Neither is the other, so that neither is assigned to the other: a plain
+/// one would be posted to by functions that it does not have.
+class qp_owner : public qp_ops<owner<qp_traits>> {
+protected:
+    /// @param c what C gets: `attr`'s, or more
+    /// @param accept 0, or the errno for which a queue pair that was made is not taken
+    template <class Accept>
+    [[nodiscard]] status init(parent<ibv_pd> domain, const qp_init_attr_ex& attr, ibv_qp_init_attr_ex c,
+                              Accept accept) noexcept {
+        if (domain) {
+            c.pd = domain.native_handle();
+            c.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        } else if (c.xrcd == nullptr) {
+            return {"ibv_create_qp_ex", EINVAL, "empty PD"};
+        }
+        if (const char* empty = attr.lacking())
+            return {"ibv_create_qp_ex", EINVAL, empty};
+        ibv_context* device = domain ? domain.native_handle()->context : c.xrcd->context;
+        return make(
+            "ibv_create_qp_ex",
+            [&]() noexcept -> ibv_qp* {
+                ibv_qp* made = ::ibv_create_qp_ex(device, &c);
+                if (made == nullptr)
+                    return nullptr;
+                const int refused = accept(made);
+                if (refused == 0)
+                    return made;
+                ::ibv_destroy_qp(made);
+                errno = refused;
+                return nullptr;
+            },
+            domain.pin(), attr.basic_.send_cq_, attr.basic_.recv_cq_, attr.basic_.srq_, attr.xrcd_, attr.table_);
+    }
+};
+
+} // namespace detail
+
 /// A queue pair made by ibv_create_qp(3), for programs that connect it by hand. It ends exactly when its owner ends,
 /// and keeps its PD and its CQs. (A queue pair of a cm_id is the id's: cm_id::create_qp.)
 ///
 /// Any number of threads may post to one queue pair and modify it; its owner must stay while they do.
-class qp : public detail::qp_ops<detail::owner<detail::qp_traits>> {
+class qp : public detail::qp_owner {
 public:
     qp() noexcept = default;
 
@@ -467,6 +506,8 @@ public:
     }
 
 private:
+    using qp_owner::init;
+
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const qp_init_attr& attr) noexcept {
         if (!domain)
             return {"ibv_create_qp", EINVAL, "empty PD"};
@@ -492,37 +533,6 @@ private:
         return make(
             "ibv_open_qp", [&]() noexcept { return ::ibv_open_qp(domain.native_handle()->context, &c); }, none, none,
             none, none, domain.pin());
-    }
-
-protected:
-    /// @param c what C gets: `attr`'s, or more
-    /// @param accept 0, or the errno for which a queue pair that was made is not taken
-    template <class Accept>
-    [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, const qp_init_attr_ex& attr, ibv_qp_init_attr_ex c,
-                                      Accept accept) noexcept {
-        if (domain) {
-            c.pd = domain.native_handle();
-            c.comp_mask |= IBV_QP_INIT_ATTR_PD;
-        } else if (c.xrcd == nullptr) {
-            return {"ibv_create_qp_ex", EINVAL, "empty PD"};
-        }
-        if (const char* empty = attr.lacking())
-            return {"ibv_create_qp_ex", EINVAL, empty};
-        ibv_context* device = domain ? domain.native_handle()->context : c.xrcd->context;
-        return make(
-            "ibv_create_qp_ex",
-            [&]() noexcept -> ibv_qp* {
-                ibv_qp* made = ::ibv_create_qp_ex(device, &c);
-                if (made == nullptr)
-                    return nullptr;
-                const int refused = accept(made);
-                if (refused == 0)
-                    return made;
-                ::ibv_destroy_qp(made);
-                errno = refused;
-                return nullptr;
-            },
-            domain.pin(), attr.basic_.send_cq_, attr.basic_.recv_cq_, attr.basic_.srq_, attr.xrcd_, attr.table_);
     }
 };
 

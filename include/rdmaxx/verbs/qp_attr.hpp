@@ -134,6 +134,7 @@ public:
 
 private:
     friend class qp;
+    friend class detail::qp_owner;
     friend class qp_init_attr_ex;
     friend class sync_id;
     template <class>
@@ -292,7 +293,7 @@ public:
     }
 
 private:
-    friend class qp;
+    friend class detail::qp_owner;
     template <class>
     friend class detail::id_owner;
 

@@ -397,18 +397,29 @@ public:
 
 } // namespace detail
 
-/// A qp_ex that somebody else owns. A qp_ref, and more.
 template <send_ops Ops, qp_type Type = qp_type::rc>
-class qp_ex_ref : public detail::qp_ex_ops<Ops, Type, qp_ref> {
+class qp_ex;
+
+/// A qp_ex that somebody else owns. It is a qp_ref wherever one is wanted.
+template <send_ops Ops, qp_type Type = qp_type::rc>
+class qp_ex_ref : public detail::qp_ex_ops<Ops, Type, detail::qp_ops<detail::ref<ibv_qp>>> {
+    using base = detail::qp_ex_ops<Ops, Type, detail::qp_ops<detail::ref<ibv_qp>>>;
+
 public:
     qp_ex_ref() noexcept = default;
     /// Nothing is pinned: the C object must outlive every use. It is of this type, and was made by ibv_create_qp_ex (or
     /// rdma_create_qp_ex) for these operations at least.
-    explicit qp_ex_ref(ibv_qp_ex* raw) noexcept
-        : detail::qp_ex_ops<Ops, Type, qp_ref>(raw == nullptr ? nullptr : &raw->qp_base) {}
+    explicit qp_ex_ref(ibv_qp_ex* raw) noexcept : base(raw == nullptr ? nullptr : &raw->qp_base) {}
     /// Of one that cm_id::create_qp_ex has made for these operations at least; empty where the provider has none of
     /// them.
     explicit qp_ex_ref(qp_ref made) noexcept : qp_ex_ref(made ? ::ibv_qp_to_qp_ex(made.native_handle()) : nullptr) {}
+    /// Of an owner that stays.
+    qp_ex_ref(const qp_ex<Ops, Type>& owner) noexcept // NOLINT(*-explicit-*): an owner is a ref and more
+        : base(owner.native_handle()) {}
+    qp_ex_ref(const qp_ex<Ops, Type>&&) = delete; // NOLINT(*-explicit-*)
+
+    /// For what queue pairs of either kind do.
+    operator qp_ref() const noexcept { return qp_ref(this->native_handle()); } // NOLINT(*-explicit-*): it is one
 };
 
 /// A queue pair with the extended work-request API, for the operations that it was made for:
@@ -416,11 +427,12 @@ public:
 ///     using rdmaxx::send_ops;
 ///     const rdmaxx::qp_ex<send_ops::rdma_write | send_ops::send> qp(pd, qp_init_attr(cq, 64));
 ///
-/// What its type or its operations do not allow does not compile. A qp, and more: ibv_post_send works as well.
+/// What its type or its operations do not allow does not compile. Whatever takes a queue pair takes one, as a qp_ref,
+/// and ibv_post_send works as well.
 /// C calls: ibv_create_qp_ex(3), ibv_qp_to_qp_ex(3), ibv_destroy_qp(3). Any number of threads may use one, each
 /// with its own batch: a start waits for another thread's batch.
-template <send_ops Ops, qp_type Type = qp_type::rc>
-class qp_ex : public detail::qp_ex_ops<Ops, Type, qp> {
+template <send_ops Ops, qp_type Type>
+class qp_ex : public detail::qp_ex_ops<Ops, Type, detail::qp_owner> {
 public:
     /// What it was made for.
     static constexpr send_ops ops = Ops;
@@ -443,11 +455,16 @@ public:
         return result;
     }
 
-    /// The non-owning handle, from an owner that stays.
-    operator qp_ex_ref<Ops, Type>() const& noexcept { // NOLINT(*-explicit-*): an owner is a ref and more
-        return qp_ex_ref<Ops, Type>(this->native_handle_ex());
+    /// Takes over a queue pair of this type that ibv_create_qp_ex made for these operations at least; it will be
+    /// destroyed by ibv_destroy_qp. Not for the queue pair of a cm_id.
+    /// @param ec ENOMEM, and the queue pair is still the caller's
+    [[nodiscard]] static qp_ex adopt(ibv_qp_ex* raw, detail::parent<ibv_pd> domain, detail::parent<ibv_cq> send,
+                                     detail::parent<ibv_cq> recv, std::error_code& ec) noexcept {
+        qp_ex result;
+        ibv_qp* plain = raw != nullptr ? &raw->qp_base : nullptr;
+        detail::assign(ec, result.take_over("ibv_create_qp_ex", plain, domain.pin(), send.pin(), recv.pin()));
+        return result;
     }
-    operator qp_ex_ref<Ops, Type>() const&& = delete; // NOLINT(*-explicit-*)
 
 private:
     [[nodiscard]] detail::status make_it(detail::parent<ibv_pd> domain, const qp_init_attr_ex& attr) noexcept {
