@@ -50,7 +50,8 @@ void append(ibv_qp_ex* qp, const operation& op, Fill fill) {
     fill(wr.wr);
     o->batch.push_back(wr);
     o->needs_data = op.data;
-    o->needs_address = o->qp_type == IBV_QPT_UD || o->qp_type == IBV_QPT_XRC_SEND;
+    const bool own = op.opcode == IBV_WR_LOCAL_INV || op.opcode == IBV_WR_BIND_MW; // which goes to nobody
+    o->needs_address = !own && (o->qp_type == IBV_QPT_UD || o->qp_type == IBV_QPT_XRC_SEND);
 }
 
 template <class Fill>

@@ -166,7 +166,7 @@ TEST_CASE_METHOD(fixture, "RC: every operation through a batch, its completion f
 TEST_CASE_METHOD(fixture, "RC: inline data and lists of pieces through a batch", "[extended][ib]") {
     rc_couple c;
     std::array<char, 8> text = {'i', 'n', 'l', 'i', 'n', 'e', 'd', '!'};
-    const std::array<ibv_data_buf, 2> pieces = {ibv_data_buf{text.data(), 2}, ibv_data_buf{text.data() + 6, 2}};
+    const std::array pieces = {rdmaxx::inline_data(text.data(), 2), rdmaxx::inline_data(text.data() + 6, 2)};
     const std::array<rdmaxx::sge, 2> sges = {c.mr.sge(0, 3), c.mr.sge(8, 3)}; // rxe counts the first for each
     c.put("abc     def");
     auto batch = c.a.start();

@@ -71,6 +71,14 @@ concept sends_to_srq = requires(const Queue& queue, const sge& piece) {
     queue.start().wr().to_srq(1).send(piece);
 };
 template <class Queue>
+concept invalidates = requires(const Queue& queue) {
+    queue.start().wr().local_inv(rkey{1});
+};
+template <class Queue>
+concept invalidates_at_srq = requires(const Queue& queue) {
+    queue.start().wr().to_srq(1).local_inv(rkey{1});
+};
+template <class Queue>
 concept sums = requires(const Queue& queue) {
     queue.start().wr().ip_csum();
 };
@@ -84,6 +92,10 @@ static_assert(!sends<qp_ex<send_ops::send, qp_type::ud>> && sends_datagrams<qp_e
 static_assert(!sends<qp_ex<send_ops::send, qp_type::xrc_send>> &&
               sends_to_srq<qp_ex<send_ops::send, qp_type::xrc_send>>);
 static_assert(sums<qp_ex<send_ops::send, qp_type::ud>> && !sums<qp_ex<send_ops::send>>);
+// What goes to no peer has no address, of XRC neither.
+static_assert(invalidates<qp_ex<send_ops::local_inv>> && invalidates<qp_ex<send_ops::local_inv, qp_type::xrc_send>> &&
+              !invalidates<qp_ex<send_ops::send>> &&
+              !invalidates_at_srq<qp_ex<send_ops::local_inv | send_ops::send, qp_type::xrc_send>>);
 static_assert(sizeof(qp_ex<send_ops::send>) == sizeof(qp) && sizeof(qp_ex_ref<send_ops::send>) == sizeof(void*));
 
 } // namespace
@@ -347,7 +359,7 @@ TEST_CASE_METHOD(unit::test, "batch: inline data is copied while the request is 
                  "[batch]") {
     rc_queue q;
     std::array<char, 8> text = {'i', 'n', 'l', 'i', 'n', 'e', 'd', '\0'};
-    const std::array<ibv_data_buf, 2> pieces = {ibv_data_buf{text.data(), 2}, ibv_data_buf{text.data() + 4, 3}};
+    const std::array pieces = {inline_data(text.data(), 2), inline_data(text.data() + 4, 3)};
     auto batch = q.queue.start();
     batch.wr(1).send(inline_data(text.data(), 7));
     batch.wr(2).rdma_write(inline_data_list(pieces), peer);
@@ -384,14 +396,35 @@ TEST_CASE_METHOD(unit::test, "batch: datagrams have their address, requests of X
     CHECK(posted[2].wr.tso.hdr_sz == 4);
     CHECK(posted[2].wr.tso.mss == 16);
 
-    waiting<qp_ex<send_ops::send | send_ops::rdma_write, qp_type::xrc_send>> xrc;
+    constexpr send_ops xrc_ops = send_ops::send | send_ops::send_with_imm | send_ops::send_with_inv |
+                                 send_ops::rdma_write | send_ops::rdma_write_with_imm | send_ops::rdma_read |
+                                 send_ops::atomic_fetch_and_add | send_ops::atomic_cmp_and_swp | send_ops::local_inv |
+                                 send_ops::bind_mw;
+    waiting<qp_ex<xrc_ops, qp_type::xrc_send>> xrc;
+    const mw window(xrc.pd, mw_type::type_2);
+    const mr bindable(xrc.pd, xrc.memory, access::local_write | access::mw_bind);
     auto other = xrc.queue.start();
     other.wr(1).to_srq(5).send(xrc.piece(0, 8));
-    other.wr(2).to_srq(6).rdma_write(xrc.piece(0, 8), peer);
+    other.wr(2).to_srq(6).send_with_imm(xrc.piece(0, 8), 1);
+    other.wr(3).to_srq(7).send_with_inv(inline_data(header), rkey{2});
+    other.wr(4).to_srq(8).rdma_write(xrc.piece(0, 8), peer);
+    other.wr(5).to_srq(9).rdma_write_with_imm(xrc.piece(0, 8), peer, 1);
+    other.wr(6).to_srq(10).rdma_read(xrc.piece(0, 8), peer);
+    other.wr(7).to_srq(11).atomic_fetch_and_add(xrc.piece(0, 8), peer, 1);
+    other.wr(8).to_srq(12).atomic_cmp_and_swp(xrc.piece(0, 8), peer, 1, 2);
+    other.wr(9).local_inv(rkey{3});
+    other.wr(10).bind_mw(window, rkey{4}, mw_bind_info(bindable, 0, 8, access::remote_read));
     other.complete();
-    REQUIRE(xrc.posted().size() == 2);
-    CHECK(xrc.posted()[0].wr.qp_type.xrc.remote_srqn == 5);
-    CHECK(xrc.posted()[1].wr.qp_type.xrc.remote_srqn == 6);
+    const auto sent = xrc.posted();
+    REQUIRE(sent.size() == 10);
+    for (std::uint32_t i = 0; i < 8; ++i)
+        CHECK(sent[i].wr.qp_type.xrc.remote_srqn == 5 + i);
+    CHECK(sent[2].wr.invalidate_rkey == 2);
+    CHECK(sent[2].inline_data.size() == 4);
+    CHECK(sent[3].wr.wr.rdma.rkey == 77);
+    CHECK(sent[7].wr.wr.atomic.swap == 2);
+    CHECK(sent[8].opcode == IBV_WR_LOCAL_INV);
+    CHECK(sent[9].opcode == IBV_WR_BIND_MW);
 }
 
 TEST_CASE_METHOD(unit::test, "batch: atomic writes and flushes, where the headers have them", "[batch]") {

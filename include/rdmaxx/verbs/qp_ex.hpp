@@ -10,9 +10,11 @@
 #include <rdmaxx/verbs/qp.hpp>
 #include <rdmaxx/verbs/wr.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <arpa/inet.h>
@@ -111,19 +113,19 @@ struct address_of_type<qp_type::xrc_send> {
 } // namespace detail
 
 /// Bytes that are copied while the request is made: the memory may be reused at once and need not be registered. At
-/// most the queue pair's granted max_inline_data.
-struct inline_data {
-    explicit inline_data(std::span<const std::byte> from) noexcept : bytes(from) {}
-    inline_data(const void* at, std::size_t size) noexcept : bytes(static_cast<const std::byte*>(at), size) {}
-
-    std::span<const std::byte> bytes;
+/// most the queue pair's granted max_inline_data. (struct ibv_data_buf, with its layout.)
+struct inline_data : ibv_data_buf {
+    explicit inline_data(std::span<const std::byte> from) noexcept : inline_data(from.data(), from.size()) {}
+    inline_data(const void* at, std::size_t size) noexcept
+        : ibv_data_buf{const_cast<void*>(at), size} {} // C does not write there
 };
+static_assert(sizeof(inline_data) == sizeof(ibv_data_buf) && std::is_standard_layout_v<inline_data>);
 
-/// The same from several places.
+/// The same from several places, one after the other.
 struct inline_data_list {
-    explicit inline_data_list(std::span<const ibv_data_buf> from) noexcept : pieces(from) {}
+    explicit inline_data_list(std::span<const inline_data> from RDMAXX_LIFETIMEBOUND) noexcept : pieces(from) {}
 
-    std::span<const ibv_data_buf> pieces;
+    std::span<const inline_data> pieces;
 };
 
 namespace detail {
@@ -135,7 +137,7 @@ inline void set_data(ibv_qp_ex* qp, std::span<const sge> sges) noexcept {
     ::ibv_wr_set_sge_list(qp, sges.size(), sges.data());
 }
 inline void set_data(ibv_qp_ex* qp, const inline_data& data) noexcept {
-    ::ibv_wr_set_inline_data(qp, const_cast<std::byte*>(data.bytes.data()), data.bytes.size()); // C does not write
+    ::ibv_wr_set_inline_data(qp, data.addr, data.length);
 }
 inline void set_data(ibv_qp_ex* qp, const inline_data_list& data) noexcept {
     ::ibv_wr_set_inline_data_list(qp, data.pieces.size(), data.pieces.data());
@@ -169,6 +171,10 @@ class [[nodiscard]] batched_wr {
     static constexpr bool addressed = std::same_as<Address, typename detail::address_of_type<Type>::type>;
 
     [[nodiscard]] static constexpr bool has_op(send_ops op) noexcept { return has(Ops, op) && addressed; }
+    /// What goes nowhere has no address.
+    [[nodiscard]] static constexpr bool has_own_op(send_ops op) noexcept {
+        return has(Ops, op) && std::same_as<Address, detail::no_address>;
+    }
 
 public:
     /// It gets a completion when it succeeds. (When it fails it gets one in any case.)
@@ -188,7 +194,7 @@ public:
         requires(Type == qp_type::ud) {
         return {qp_, wr_id_, flags_, {destination.native_handle(), remote_qpn, remote_qkey}};
     }
-    /// Which of the peer's shared receive queues it is for.
+    /// Which of the peer's shared receive queues it is for. (local_inv and bind_mw are for nobody there.)
     [[nodiscard]] batched_wr<Ops, Type, detail::xrc_address> to_srq(std::uint32_t remote_srqn) const noexcept
         requires(Type == qp_type::xrc_send) {
         return {qp_, wr_id_, flags_, {remote_srqn}};
@@ -254,11 +260,12 @@ public:
         ::ibv_wr_atomic_fetch_add(qp_, value(at.rkey), at.address, add);
         end(result);
     }
-    void local_inv(rkey key) const noexcept requires(has_op(send_ops::local_inv)) {
+    void local_inv(rkey key) const noexcept requires(has_own_op(send_ops::local_inv)) {
         begin();
         ::ibv_wr_local_inv(qp_, value(key));
     }
-    void bind_mw(mw_ref window, rkey next, const mw_bind_info& to) const noexcept requires(has_op(send_ops::bind_mw)) {
+    void bind_mw(mw_ref window, rkey next, const mw_bind_info& to) const noexcept
+        requires(has_own_op(send_ops::bind_mw)) {
         begin();
         ::ibv_wr_bind_mw(qp_, window.native_handle(), value(next), &to.raw());
     }
