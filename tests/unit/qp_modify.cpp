@@ -87,8 +87,51 @@ TEST_CASE_METHOD(unit::test, "modify: the explanations of every type", "[modify]
     CHECK(explain(qp_type::rc, qp_state::err, qp_attr(qp_state::init)) ==
           "rc, err to init: there is no such transition, err goes to reset, err");
     CHECK(explain(qp_type::driver, qp_state::reset, qp_attr(qp_state::init)) == "driver, reset to init"); // unknown
+    // Transitions that all types have, some without attributes.
+    CHECK(explain(qp_type::raw_packet, qp_state::rts, qp_attr(qp_state::sqd).en_sqd_async_notify()) ==
+          "raw_packet, rts to sqd: not taken en_sqd_async_notify");
+    CHECK(explain(qp_type::raw_packet, qp_state::init, qp_attr(qp_state::init)) == "raw_packet, init to init");
+    CHECK(explain(qp_type::raw_packet, qp_state::sqd, qp_attr(qp_state::rts)) == "raw_packet, sqd to rts");
+    CHECK(explain(qp_type::rc, qp_state::sqe, qp_attr(qp_state::rts)) == "rc, sqe to rts");
+    CHECK(explain(qp_type::uc, qp_state::sqd, qp_attr().ah_attr({})) == "uc, sqd to sqd: not taken ah_attr");
+    CHECK(explain(qp_type::rc, qp_state::sqd, qp_attr().ah_attr({})) == "rc, sqd to sqd");
     CHECK(explain(qp_type::rc, qp_state::init, qp_attr(ibv_qp_attr{}, 1 << 28)) ==
           "rc, init to init: not taken unknown attribute 28");
+}
+
+TEST_CASE_METHOD(unit::test, "qp_attr: each setter sets its field and its bit, and nothing else", "[modify]") {
+    const auto sets = [](const qp_attr& attr, int bit, auto field, auto value) {
+        CAPTURE(bit);
+        CHECK(attr.mask() == bit);
+        ibv_qp_attr raw = attr.raw();
+        CHECK(raw.*field == value);
+        raw.*field = {};
+        const ibv_qp_attr none{};
+        CHECK(std::memcmp(&raw, &none, sizeof raw) == 0);
+    };
+    using raw = ibv_qp_attr;
+    sets(qp_attr(qp_state::rtr), IBV_QP_STATE, &raw::qp_state, IBV_QPS_RTR);
+    sets(qp_attr().access_flags(access::remote_read), IBV_QP_ACCESS_FLAGS, &raw::qp_access_flags,
+         decltype(raw::qp_access_flags){IBV_ACCESS_REMOTE_READ});
+    sets(qp_attr().pkey_index(1), IBV_QP_PKEY_INDEX, &raw::pkey_index, 1);
+    sets(qp_attr().port_num(2), IBV_QP_PORT, &raw::port_num, 2);
+    sets(qp_attr().qkey(3), IBV_QP_QKEY, &raw::qkey, 3U);
+    sets(qp_attr().path_mtu(mtu::bytes_512), IBV_QP_PATH_MTU, &raw::path_mtu, IBV_MTU_512);
+    sets(qp_attr().dest_qp_num(4), IBV_QP_DEST_QPN, &raw::dest_qp_num, 4U);
+    sets(qp_attr().rq_psn(5), IBV_QP_RQ_PSN, &raw::rq_psn, 5U);
+    sets(qp_attr().sq_psn(6), IBV_QP_SQ_PSN, &raw::sq_psn, 6U);
+    sets(qp_attr().max_rd_atomic(7), IBV_QP_MAX_QP_RD_ATOMIC, &raw::max_rd_atomic, 7);
+    sets(qp_attr().max_dest_rd_atomic(8), IBV_QP_MAX_DEST_RD_ATOMIC, &raw::max_dest_rd_atomic, 8);
+    sets(qp_attr().min_rnr_timer(9), IBV_QP_MIN_RNR_TIMER, &raw::min_rnr_timer, 9);
+    sets(qp_attr().timeout(10), IBV_QP_TIMEOUT, &raw::timeout, 10);
+    sets(qp_attr().retry_cnt(6), IBV_QP_RETRY_CNT, &raw::retry_cnt, 6);
+    sets(qp_attr().rnr_retry(5), IBV_QP_RNR_RETRY, &raw::rnr_retry, 5);
+    ibv_ah_attr path{};
+    path.dlid = 7;
+    const qp_attr to = qp_attr().ah_attr(path);
+    CHECK(to.mask() == IBV_QP_AV);
+    CHECK(to.raw().ah_attr.dlid == 7);
+    CHECK(to.raw().alt_ah_attr.dlid == 0);
 }
 
 TEST_CASE_METHOD(unit::test, "qp_attr: the setters that few programs need", "[modify]") {

@@ -11,7 +11,7 @@
 namespace rdmaxx::inline v0::detail {
 
 /// For the queue pair types whose bit is set. To reset every state may go, and to err every one but reset, without
-/// other attributes.
+/// other attributes. It is the kernel's table of all types, seen from user space: see UC in sqd.
 struct qp_transition {
     ibv_qp_state from;
     ibv_qp_state to;
@@ -50,6 +50,7 @@ inline constexpr qp_transition qp_transitions[] = {
 
     {IBV_QPS_INIT, IBV_QPS_INIT, t_connected, 0, a_address | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_INIT, t_ud, 0, a_address | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_INIT, t_raw, 0, 0},
 
     {IBV_QPS_INIT, IBV_QPS_RTR, t_rc | t_xr, a_path | a_responder, a_rerouted},
     {IBV_QPS_INIT, IBV_QPS_RTR, t_uc | t_xs, a_path, a_rerouted},
@@ -68,18 +69,23 @@ inline constexpr qp_transition qp_transitions[] = {
     {IBV_QPS_RTS, IBV_QPS_RTS, t_ud, 0, a_datagram},
     {IBV_QPS_RTS, IBV_QPS_RTS, t_raw, 0, a_rate},
     {IBV_QPS_RTS, IBV_QPS_SQD, t_connected | t_ud, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, t_raw, 0, 0},
 
     {IBV_QPS_SQD, IBV_QPS_RTS, t_rc | t_xr, 0, a_running | IBV_QP_MIN_RNR_TIMER},
     {IBV_QPS_SQD, IBV_QPS_RTS, t_uc | t_xs, 0, a_running},
     {IBV_QPS_SQD, IBV_QPS_RTS, t_ud, 0, a_datagram},
+    {IBV_QPS_SQD, IBV_QPS_RTS, t_raw, 0, 0},
     {IBV_QPS_SQD, IBV_QPS_SQD, t_rc, 0, a_moved | IBV_QP_PORT | a_requester | a_responder},
     {IBV_QPS_SQD, IBV_QPS_SQD, t_xs, 0, a_moved | IBV_QP_PORT | a_requester},
     {IBV_QPS_SQD, IBV_QPS_SQD, t_xr, 0, a_moved | IBV_QP_PORT | IBV_QP_TIMEOUT | a_responder},
-    {IBV_QPS_SQD, IBV_QPS_SQD, t_uc, 0, a_moved},
+    // The kernel's table has ah_attr as well, but adds port_num to it in calls from user space, which it has not.
+    {IBV_QPS_SQD, IBV_QPS_SQD, t_uc, 0, a_rerouted | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_SQD, IBV_QPS_SQD, t_ud, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, t_raw, 0, 0},
 
     {IBV_QPS_SQE, IBV_QPS_RTS, t_uc, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_SQE, IBV_QPS_RTS, t_ud, 0, a_datagram},
+    {IBV_QPS_SQE, IBV_QPS_RTS, t_rc | t_xs | t_xr | t_raw, 0, 0},
 };
 
 /// The setters of qp_attr, by their bits.

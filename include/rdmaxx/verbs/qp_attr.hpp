@@ -380,7 +380,7 @@ public:
     qp_attr& en_sqd_async_notify(bool value = true) noexcept {
         return set(raw_.en_sqd_async_notify, static_cast<std::uint8_t>(value), IBV_QP_EN_SQD_ASYNC_NOTIFY);
     }
-    /// Another path to the peer, for automatic migration.
+    /// Another path to the peer, for automatic migration. On InfiniBand only: Linux answers EINVAL on RoCE.
     qp_attr& alt_path(const ibv_ah_attr& path, std::uint16_t pkey_index, std::uint32_t port_num,
                       std::uint8_t timeout) noexcept {
         raw_.alt_pkey_index = pkey_index;
