@@ -131,7 +131,9 @@ void forget_requests(qp_object& qp) {
 
 void qp_goes(qp_object& qp) {
     forget_requests(qp);
-    the().qps[qp.c->qp_num] = nullptr;
+    qp_object*& numbered = the().qps[qp.c->qp_num];
+    if (numbered == &qp) // and not one that was only opened
+        numbered = nullptr;
     each<cq_object>([&](cq_object& cq) {
         for (queued_wc& wc : cq.queue)
             if (wc.releases == &qp)

@@ -150,10 +150,14 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
             char text[8];
             std::snprintf(text, sizeof text, ", %x", static_cast<unsigned>(load_enum(spec.hdr.type)));
             what += text;
-            if (load_enum(spec.hdr.type) == IBV_FLOW_SPEC_ACTION_COUNT)
+            if (load_enum(spec.hdr.type) == IBV_FLOW_SPEC_ACTION_COUNT) {
                 parents.push_back(expect<counters_object>(call.name(), "counters", spec.flow_count.counters));
-            if (load_enum(spec.hdr.type) == IBV_FLOW_SPEC_ACTION_HANDLE)
+                what += " by " + detail::describe(spec.flow_count.counters);
+            }
+            if (load_enum(spec.hdr.type) == IBV_FLOW_SPEC_ACTION_HANDLE) {
                 parents.push_back(expect<flow_action_object>(call.name(), "flow action", spec.handle.action));
+                what += " by " + detail::describe(spec.handle.action);
+            }
             at += spec.hdr.size;
         }
         if (at != end)
@@ -186,13 +190,15 @@ ibv_rwq_ind_table* create_table(ibv_context* context, ibv_rwq_ind_table_init_att
                                             if (owner == nullptr)
                                                 return EINVAL;
                                             std::vector<object*> parents = {owner};
+                                            std::string what;
                                             for (std::size_t i = 0; i < std::size_t{1} << attr->log_ind_tbl_size; ++i) {
                                                 auto* queue = expect<wq_object>(call.name(), "WQ", attr->ind_tbl[i]);
                                                 if (queue == nullptr || queue->c->context != context)
                                                     return EINVAL;
                                                 parents.push_back(queue);
+                                                what += (what.empty() ? "" : ", ") + detail::describe(attr->ind_tbl[i]);
                                             }
-                                            call.detail(std::to_string(parents.size() - 1) + " queues");
+                                            call.detail(what);
                                             block b;
                                             made = new_struct<ibv_rwq_ind_table>(b);
                                             made->context = context;

@@ -231,6 +231,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t leng
             return EINVAL;
         if (offset > memory->bytes.size() || length > memory->bytes.size() - offset)
             return EINVAL;
+        call.detail(std::to_string(length) + " bytes from " + std::to_string(offset) + ", access " +
+                    std::to_string(access));
         auto* o = add_mr(call.name(), pd, nullptr, length, 0, access, {memory});
         if (o == nullptr)
             return EINVAL;
@@ -285,7 +287,8 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
                 return EINVAL;
             parents.push_back(td);
         }
-        call.detail("mask " + std::to_string(attr->comp_mask));
+        call.detail("mask " + std::to_string(attr->comp_mask) + ", of " + describe(attr->pd) +
+                    (attr->td != nullptr ? " with " + describe(attr->td) : ""));
         made = add_pd(*owner, std::move(parents), base);
         // A driver asks for its queues' memory later, in the calls that make them.
         if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0)
@@ -403,6 +406,7 @@ struct qp_request {
     ibv_qp_type type = IBV_QPT_RC;
     bool signal_all = false;
     std::optional<std::uint64_t> send_ops;
+    std::optional<std::uint32_t> opened; // the number of one that is there already
     std::string detail;
 };
 
@@ -491,7 +495,7 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
     made->recv_cq = request.recv_cq;
     made->srq = request.srq;
     made->handle = next_handle();
-    made->qp_num = the().next_qp_num++;
+    made->qp_num = request.opened ? *request.opened : the().next_qp_num++;
     made->state = IBV_QPS_RESET;
     made->qp_type = request.type;
     pthread_mutex_init(&made->mutex, nullptr);
@@ -511,7 +515,8 @@ int add_qp(c_call& call, qp_request& request, ibv_qp*& made) {
     o.attr.rnr_retry = 7;
     o.send_ops = request.send_ops;
     call.detail(request.detail);
-    the().qps[made->qp_num] = &o;
+    if (!request.opened)
+        the().qps[made->qp_num] = &o;
     return 0;
 }
 
@@ -564,6 +569,33 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
         if (error == 0)
             attr->cap = request.cap;
         return error;
+    });
+}
+
+// As the kernel: a receiving end of the same domain.
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+    return make_call<ibv_qp>("ibv_open_qp", context, [&](c_call& call, ibv_qp*& made) {
+        constexpr std::uint32_t needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        if ((attr->comp_mask & needed) != needed || attr->qp_type != IBV_QPT_XRC_RECV)
+            return EINVAL;
+        qp_request request;
+        request.context = context;
+        request.xrcd = attr->xrcd;
+        request.type = attr->qp_type;
+        request.opened = attr->qp_num;
+        if ((attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0)
+            request.qp_context = attr->qp_context;
+        request.detail = "number " + std::to_string(attr->qp_num) + " of " + describe(attr->xrcd);
+        {
+            section lock;
+            const auto there = the().qps.find(attr->qp_num);
+            if (there == the().qps.end() || there->second == nullptr || there->second->qp_type != IBV_QPT_XRC_RECV)
+                return EINVAL;
+            const auto& parents = there->second->parents;
+            if (std::find(parents.begin(), parents.end(), find<xrcd_object>(attr->xrcd)) == parents.end())
+                return EINVAL;
+        }
+        return add_qp(call, request, made);
     });
 }
 
@@ -814,8 +846,14 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
         if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0)
             return EINVAL;
         std::vector<object*> parents;
-        call.detail("type " + std::to_string(attr->srq_type) + ", mask " + std::to_string(attr->comp_mask) + ", tags " +
-                    std::to_string((attr->comp_mask & IBV_SRQ_INIT_ATTR_TM) != 0 ? attr->tm_cap.max_num_tags : 0));
+        call.detail("type " + std::to_string(attr->srq_type) + ", mask " + std::to_string(attr->comp_mask) + ", " +
+                    std::to_string(attr->attr.max_wr) + " of " + std::to_string(attr->attr.max_sge) + " SGEs" +
+                    ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TM) != 0
+                         ? ", tags " + std::to_string(attr->tm_cap.max_num_tags) + ", ops " +
+                               std::to_string(attr->tm_cap.max_ops)
+                         : "") +
+                    ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) != 0 ? ", of " + describe(attr->xrcd) : "") +
+                    ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 ? ", on " + describe(attr->cq) : ""));
         {
             section lock;
             xrcd_object* xrcd = nullptr;
@@ -854,6 +892,7 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
             !optional_parent(call.name(), "CQ", attr->cq, context, parents, cq) || pd == nullptr || cq == nullptr ||
             attr->wq_type != IBV_WQT_RQ || attr->max_wr > static_cast<unsigned>(the().limits.max_qp_wr))
             return EINVAL;
+        const std::string asked = std::to_string(attr->max_wr) + " of " + std::to_string(attr->max_sge) + " SGEs";
         attr->max_wr = round_up(attr->max_wr);
         attr->max_sge = round_up(attr->max_sge);
         block b;
@@ -869,7 +908,8 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
         made->post_recv = post_wq_recv;
         made->comp_mask = 0;
         call.detail("flags " +
-                    std::to_string((attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr->create_flags : 0));
+                    std::to_string((attr->comp_mask & IBV_WQ_INIT_ATTR_FLAGS) != 0 ? attr->create_flags : 0) + ", " +
+                    asked);
         auto& o = enlist<wq_object>(made, b, std::move(parents));
         o.c = made;
         o.max_wr = attr->max_wr;
@@ -942,6 +982,7 @@ void install_objects(verbs_context& extended) {
     extended.create_cq_ex = create_cq_ex;
     extended.modify_cq = modify_cq;
     extended.create_qp_ex = create_qp_ex;
+    extended.open_qp = open_qp;
     extended.modify_qp_rate_limit = modify_qp_rate_limit;
     extended.create_srq_ex = create_srq_ex;
     extended.get_srq_num = get_srq_num;

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include <arpa/inet.h>
@@ -221,6 +222,12 @@ TEST_CASE_METHOD(fixture, "a group that is attached by hand is received from unt
     CHECK(text(rdmaxx::datagram(member.next(), member.buffer.bytes()).payload()) == "to all");
     CHECK(refusal([&] { member.qp.close(); }) == EBUSY);
     member.qp.detach_mcast(group);
+    member.qp.post_recv(member.buffer);
+    sender.qp.post_send(send_wr::send(piece).to(to_group, multicast_qp, qkey).signaled());
+    CHECK(sender.next().ok());
+    std::this_thread::sleep_for(50ms);
+    std::array<rdmaxx::wc, 1> none;
+    CHECK(member.cq.poll(none).empty());
     CHECK(refusal([&] { member.qp.detach_mcast(group); }) == EINVAL);
     CHECK(refusal([&] { member.qp.attach_mcast(rdmaxx::gid(address("fe80::1", 0))); }) != 0); // nobody's group
     member.qp.close();
@@ -237,6 +244,7 @@ TEST_CASE_METHOD(fixture, "a CQ is resized with its completions in it", "[object
         here.qp.post_send(send_wr::send(piece).to(to_there, there.qp.qp_num(), qkey).signaled());
     for (int i = 0; i < 4; ++i)
         CHECK(here.next().ok());
+    CHECK(refusal([&] { there.cq.resize(3); }) == EINVAL); // fewer than are there
     there.cq.resize(200);
     CHECK(there.cq.size() >= 200);
     for (std::uint64_t i = 0; i < 4; ++i)

@@ -81,6 +81,26 @@ TEST_CASE_METHOD(fixture, "a shared queue that is full is ENOMEM with the index,
     CHECK(s.next().imm_data() == 10U);
 }
 
+TEST_CASE_METHOD(fixture, "a shared queue is resized with its receives in it", "[ib][srq]") {
+    shared_receives s;
+    const std::uint32_t before = s.queue.query().max_wr;
+    s.queue.post_recv(rdmaxx::recv_wr().wr_id(1));
+    s.queue.post_recv(rdmaxx::recv_wr().wr_id(2));
+    s.queue.resize(4 * before);
+    const std::uint32_t after = s.queue.query().max_wr;
+    CHECK(after >= 4 * before);
+    for (std::uint64_t id = 3; id <= after; ++id)
+        s.queue.post_recv(rdmaxx::recv_wr().wr_id(id));
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+        s.clients[0].qp.post_send(send_wr::send_with_imm(std::span<const rdmaxx::sge>(), 1).signaled());
+        CHECK(s.clients[0].next().ok());
+        CHECK(s.next().wr_id() == id);
+    }
+    std::error_code ec;
+    s.queue.resize(1U << 30, ec);
+    CHECK(ec == std::errc::invalid_argument);
+}
+
 TEST_CASE_METHOD(fixture, "a queue pair of a shared queue is drained of its sends", "[ib][srq]") {
     shared_receives s;
     s.queue.post_recv(rdmaxx::recv_wr().wr_id(1));

@@ -581,6 +581,8 @@ TEST_CASE_METHOD(fixture, "what Soft-RoCE lacks is a documented error", "[transp
     refused("rate limits");
     static_cast<void>(qp.query_ece(ec));
     refused("ECE");
+    qp.set_ece({}, ec);
+    refused("ECE");
     if constexpr (requires { qp.query_data_in_order(rdmaxx::wr_opcode::send); })
         CHECK(qp.query_data_in_order(rdmaxx::wr_opcode::rdma_write) == rdmaxx::data_in_order::none);
 }
@@ -601,7 +603,8 @@ TEST_CASE_METHOD(fixture, "the most inline data that a queue pair can carry is f
 TEST_CASE_METHOD(fixture, "queue_slots agrees with the device's send queue", "[transports][ib]") {
     rc_couple c;
     rdmaxx::queue_slots slots(c.a.cap().max_send_wr);
-    send_wr quiet = send_wr::rdma_write(c.source(1), c.target(1));
+    const rdmaxx::sge piece = c.source(1);
+    send_wr quiet = send_wr::rdma_write(piece, c.target(1));
     while (slots.free() > 1) {
         REQUIRE(slots.take(1, false));
         REQUIRE(c.a.try_post_send(quiet) == 0);

@@ -191,6 +191,9 @@ TEST_CASE_METHOD(unit::test, "dm: copies in and out, and stays as long as its re
     CHECK(number(ec) == EINVAL);
 
     iova_mr region = iova_mr::reg_dm_mr(with.pd, memory, 16, 64, access::local_write | access::remote_read);
+    CHECK(detail_of("ibv_reg_dm_mr") ==
+          "64 bytes from 16, access " +
+              std::to_string(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED));
     CHECK(region.sge(4, 8).addr == 4);
     CHECK(region.remote().length == 64);
     memory.close();

@@ -52,7 +52,9 @@ TEST_CASE_METHOD(unit::test, "srq: of an XRC domain, which it keeps with its CQ"
     opened with;
     xrcd domain(with.device);
     srq queue(with.pd, srq_init_attr_ex({8, 2}).xrc(domain, with.cq));
-    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_XRC) + ", mask 15, tags 0");
+    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_XRC) + ", mask 15, 8 of 2 SGEs, of " +
+                                                fake::name_of(domain.native_handle()) + ", on " +
+                                                fake::name_of(with.cq.native_handle()));
     CHECK(queue.srq_num() != 0);
     CHECK(queue.query().max_wr == 8);
     const ibv_cq* raw = with.cq.native_handle();
@@ -80,7 +82,12 @@ TEST_CASE_METHOD(unit::test, "srq: with tag matching, and operations on its tagg
     std::array<std::byte, 64> memory{};
     const mr region(with.pd, memory);
     const srq queue(with.pd, srq_init_attr_ex({}).tag_matching(with.cq, 10, 4));
-    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_TM) + ", mask 27, tags 10");
+    CHECK(detail_of("ibv_create_srq_ex") == "type " + std::to_string(IBV_SRQT_TM) +
+                                                ", mask 27, 16 of 1 SGEs, tags 10, ops 4, on " +
+                                                fake::name_of(with.cq.native_handle()));
+    int mine = 0;
+    CHECK(srq(with.pd, srq_init_attr_ex({.srq_context = &mine})).srq_context() == &mine);
+    CHECK(srq(with.pd, {.srq_context = &mine}).srq_context() == &mine);
     const sge piece = region.sge();
     ops_wr add = ops_wr::tag_add(piece, 5, 255).recv_wr_id(3).wr_id(1).signaled();
     ops_wr del = ops_wr::tag_del(17).wr_id(2).unexpected_cnt(6);
@@ -109,7 +116,8 @@ TEST_CASE_METHOD(unit::test, "parent_domain: is a PD, and keeps its PD and its t
     opened with;
     td one_thread(with.device);
     parent_domain domain(parent_domain_attr(with.pd).td(one_thread));
-    CHECK(detail_of("ibv_alloc_parent_domain") == "mask 0");
+    CHECK(detail_of("ibv_alloc_parent_domain") == "mask 0, of " + fake::name_of(with.pd.native_handle()) + " with " +
+                                                      fake::name_of(one_thread.native_handle()));
     CHECK(domain.context() == with.device);
     qp pair(domain, qp_init_attr(with.cq));
     CHECK(pair.pd() == pd_ref(domain));
@@ -154,7 +162,7 @@ TEST_CASE_METHOD(unit::test, "parent_domain: its queues lie in the program's mem
     allocator own;
     {
         const parent_domain domain(parent_domain_attr(with.pd).allocator(own));
-        CHECK(detail_of("ibv_alloc_parent_domain") == "mask 3");
+        CHECK(detail_of("ibv_alloc_parent_domain") == "mask 3, of " + fake::name_of(with.pd.native_handle()));
         const srq queue(domain);
         CHECK(own.live == 1);
     }
@@ -186,7 +194,7 @@ TEST_CASE_METHOD(unit::test, "wq: takes receives, and keeps its PD and CQ", "[ob
     std::array<std::byte, 64> memory{};
     const mr region(with.pd, memory);
     wq queue(with.pd, with.cq, {.max_wr = 4, .max_sge = 2, .flags = wq_flags::scatter_fcs | wq_flags::delay_drop});
-    CHECK(detail_of("ibv_create_wq") == "flags 6");
+    CHECK(detail_of("ibv_create_wq") == "flags 6, 4 of 2 SGEs");
     CHECK(queue.state() == wq_state::reset);
     CHECK(queue.cq() == with.cq);
     CHECK(queue.pd() == with.pd);
@@ -197,6 +205,9 @@ TEST_CASE_METHOD(unit::test, "wq: takes receives, and keeps its PD and CQ", "[ob
     CHECK(queue.state() == wq_state::rdy);
     queue.modify(wq_state::rdy);
     CHECK(queue.wq_context() == nullptr);
+    int mine = 0;
+    CHECK(wq(with.pd, with.cq, {.wq_context = &mine}).wq_context() == &mine);
+    CHECK(detail_of("ibv_create_wq") == "flags 0, 16 of 1 SGEs");
     queue.modify_flags(wq_flags::none, wq_flags::cvlan_stripping);
     CHECK(detail_of("ibv_modify_wq") == "flags 0 of 1");
     queue.post_recv(region, 5);
@@ -222,11 +233,14 @@ TEST_CASE_METHOD(unit::test, "rwq_ind_table: keeps all its queues", "[objects]")
     for (wq& queue : queues)
         queue = wq(with.pd, with.cq);
     rwq_ind_table table(with.device, queues);
-    CHECK(detail_of("ibv_create_rwq_ind_table") == "4 queues");
-    const std::array<wq_ref, 2> twice = {queues[0], queues[0]};
+    const auto name = [&](std::size_t i) {
+        return fake::name_of(queues[i].native_handle());
+    };
+    CHECK(detail_of("ibv_create_rwq_ind_table") == name(0) + ", " + name(1) + ", " + name(2) + ", " + name(3));
+    const std::array<wq_ref, 2> twice = {queues[2], queues[2]};
     {
         const rwq_ind_table of_refs(with.device, twice);
-        CHECK(detail_of("ibv_create_rwq_ind_table") == "2 queues");
+        CHECK(detail_of("ibv_create_rwq_ind_table") == name(2) + ", " + name(2));
     }
     for (wq& queue : queues)
         queue.close();
@@ -328,13 +342,89 @@ TEST_CASE_METHOD(unit::test, "flow: the other specs", "[objects]") {
     CHECK(flow_ipv4().src_ip({}, 64).raw().mask.src_ip == 0xffffffff);
     CHECK(flow_ipv6().dst_ip(there, 129).raw().mask.dst_ip[0] == 0xff);
     CHECK(flow_ipv4().src_ip({}).raw().mask.src_ip == 0xffffffff);
-    CHECK(flow_tcp().raw().type == IBV_FLOW_SPEC_TCP);
-    CHECK(static_cast<int>(flow_tcp().inner().raw().type) == (IBV_FLOW_SPEC_TCP | IBV_FLOW_SPEC_INNER));
-    CHECK(flow_tcp().inner().is_inner());
-    CHECK(flow_vxlan().tunnel_id(9).raw().val.tunnel_id == htonl(9));
-    CHECK(flow_gre().protocol(0x6558).key(1).raw().val.protocol == htons(0x6558));
-    CHECK(flow_mpls().label(0x1000).raw().val.label == htonl(0x1000));
-    CHECK(flow_esp().spi(2).seq(3).raw().val.seq == htonl(3));
+}
+
+namespace {
+
+/// Each setter sets its field and the field's mask, and nothing else: what is left of the spec without these bytes is
+/// zero, but for its head.
+template <class Spec, class Field>
+void sets_only(const Spec& spec, Field decltype(spec.raw().val)::*field, Field value, Field mask) {
+    auto raw = spec.raw();
+    CHECK(raw.size == sizeof raw);
+    CHECK(raw.val.*field == value);
+    CHECK(raw.mask.*field == mask);
+    raw.val.*field = 0;
+    raw.mask.*field = 0;
+    decltype(raw.val) none;
+    std::memset(static_cast<void*>(&none), 0, sizeof none);
+    CHECK(std::memcmp(&raw.val, &none, sizeof none) == 0);
+    CHECK(std::memcmp(&raw.mask, &none, sizeof none) == 0);
+}
+
+} // namespace
+
+TEST_CASE_METHOD(unit::test, "flow: each setter of a spec is about one field, all of it unless told", "[objects]") {
+    using eth = ibv_flow_eth_filter;
+    using v4 = ibv_flow_ipv4_ext_filter;
+    using v6 = ibv_flow_ipv6_filter;
+    using ports = ibv_flow_tcp_udp_filter;
+    using gre = ibv_flow_gre_filter;
+    const auto u8 = [](int value) {
+        return static_cast<std::uint8_t>(value);
+    };
+    sets_only(flow_eth().ether_type(0x0800), &eth::ether_type, htons(0x0800), htons(0xffff));
+    sets_only(flow_eth().ether_type(0x0800, 0xff00), &eth::ether_type, htons(0x0800), htons(0xff00));
+    sets_only(flow_eth().vlan_tag(5), &eth::vlan_tag, htons(5), htons(0x0fff));
+    const auto from = flow_eth().src_mac({1, 2, 3, 4, 5, 6}, {0xff, 0xff, 0xff, 0, 0, 0}).raw();
+    CHECK(from.val.src_mac[5] == 6);
+    CHECK(from.mask.src_mac[2] == 0xff);
+    CHECK(from.mask.src_mac[3] == 0);
+    CHECK(from.mask.dst_mac[0] == 0);
+    sets_only(flow_ipv4().src_ip({htonl(0xc0000200)}, 24), &v4::src_ip, htonl(0xc0000200), htonl(0xffffff00));
+    sets_only(flow_ipv4().dst_ip({htonl(0xc0000201)}), &v4::dst_ip, htonl(0xc0000201), htonl(0xffffffff));
+    sets_only(flow_ipv4().proto(6), &v4::proto, u8(6), u8(0xff));
+    sets_only(flow_ipv4().tos(7, 0xfc), &v4::tos, u8(7), u8(0xfc));
+    sets_only(flow_ipv4().ttl(8), &v4::ttl, u8(8), u8(0xff));
+    sets_only(flow_ipv4().flags(2, 3), &v4::flags, u8(2), u8(3));
+    sets_only(flow_ipv6().flow_label(5), &v6::flow_label, htonl(5), htonl(0xfffff));
+    sets_only(flow_ipv6().next_hdr(6), &v6::next_hdr, u8(6), u8(0xff));
+    sets_only(flow_ipv6().traffic_class(7), &v6::traffic_class, u8(7), u8(0xff));
+    sets_only(flow_ipv6().hop_limit(8, 0xf0), &v6::hop_limit, u8(8), u8(0xf0));
+    sets_only(flow_tcp().dst_port(80), &ports::dst_port, htons(80), htons(0xffff));
+    sets_only(flow_tcp().src_port(81, 0xf0f0), &ports::src_port, htons(81), htons(0xf0f0));
+    sets_only(flow_udp().dst_port(82), &ports::dst_port, htons(82), htons(0xffff));
+    sets_only(flow_esp().spi(2), &ibv_flow_esp_filter::spi, htonl(2), htonl(0xffffffff));
+    sets_only(flow_esp().seq(3, 0xff), &ibv_flow_esp_filter::seq, htonl(3), htonl(0xff));
+    sets_only(flow_vxlan().tunnel_id(9), &ibv_flow_tunnel_filter::tunnel_id, htonl(9), htonl(0xffffff));
+    sets_only(flow_gre().c_ks_res0_ver(0x2000), &gre::c_ks_res0_ver, htons(0x2000), htons(0xffff));
+    sets_only(flow_gre().protocol(0x6558), &gre::protocol, htons(0x6558), htons(0xffff));
+    sets_only(flow_gre().key(1, 0xff), &gre::key, htonl(1), htonl(0xff));
+    sets_only(flow_mpls().label(0x1000, 0xfffff000), &ibv_flow_mpls_filter::label, htonl(0x1000), htonl(0xfffff000));
+}
+
+TEST_CASE_METHOD(unit::test, "flow: each spec is of its type, inside of a tunnel as well", "[objects]") {
+    const auto is = [](auto spec, int type) {
+        CHECK(static_cast<int>(spec.raw().type) == type);
+        CHECK_FALSE(spec.is_inner());
+        if constexpr (requires { spec.inner(); }) {
+            const auto& inner = spec.inner();
+            CHECK(static_cast<int>(inner.raw().type) == (type | IBV_FLOW_SPEC_INNER));
+            CHECK(inner.is_inner());
+        }
+        return requires {
+            spec.inner();
+        };
+    };
+    CHECK(is(flow_eth(), IBV_FLOW_SPEC_ETH));
+    CHECK(is(flow_ipv4(), IBV_FLOW_SPEC_IPV4_EXT));
+    CHECK(is(flow_ipv6(), IBV_FLOW_SPEC_IPV6));
+    CHECK(is(flow_tcp(), IBV_FLOW_SPEC_TCP));
+    CHECK(is(flow_udp(), IBV_FLOW_SPEC_UDP));
+    CHECK(is(flow_esp(), IBV_FLOW_SPEC_ESP));
+    CHECK(is(flow_mpls(), IBV_FLOW_SPEC_MPLS));
+    CHECK_FALSE(is(flow_vxlan(), IBV_FLOW_SPEC_VXLAN_TUNNEL)); // these make the tunnel
+    CHECK_FALSE(is(flow_gre(), IBV_FLOW_SPEC_GRE));
 }
 
 TEST_CASE_METHOD(unit::test, "flow: ends before its queue pair, and keeps its counters and actions", "[objects]") {
@@ -343,7 +433,9 @@ TEST_CASE_METHOD(unit::test, "flow: ends before its queue pair, and keeps its co
     counters counted(with.device);
     flow_action action(with.device, flow_action_esp_attr(flow_action_esp_flags::none));
     flow rule(queue, flow_attr(1).add(flow_eth()).count(counted).action(action));
-    CHECK(detail_of("ibv_create_flow") == "port 1, priority 0, flags 0, 20, 1003, 1002");
+    CHECK(detail_of("ibv_create_flow") == "port 1, priority 0, flags 0, 20, 1003 by " +
+                                              fake::name_of(counted.native_handle()) + ", 1002 by " +
+                                              fake::name_of(action.native_handle()));
     counted.close();
     action.close();
     CHECK(fake::calls("ibv_destroy_counters") == 0);

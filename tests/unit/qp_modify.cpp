@@ -218,14 +218,45 @@ TEST_CASE_METHOD(unit::test, "qp: the most inline data is found by trying", "[qp
     CHECK(number(ec) == EINVAL);
 }
 
-TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number", "[qp]") {
+TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number, and keeps the domain", "[qp]") {
     opened o;
-    const xrcd domain(o.device);
+    xrcd domain(o.device);
+    const ibv_xrcd* kept = domain.native_handle();
+    const qp target({}, qp_init_attr_ex::xrc_recv(domain));
+    const std::uint32_t number = target.qp_num();
+    int mine = 0;
+    {
+        const qp again = qp::open(domain, number, &mine);
+        CHECK(fake::log().back().detail ==
+              "number " + std::to_string(number) + " of " + fake::name_of(domain.native_handle()));
+        CHECK(again.native_handle() != target.native_handle());
+        CHECK(again.qp_num() == number);
+        CHECK(again.type() == qp_type::xrc_recv);
+        CHECK(again.qp_context() == &mine);
+        CHECK(again.context() == o.device);
+        domain.close();
+        CHECK(fake::alive(kept));
+        // Its asynchronous events are of its own.
+        fake::push_async_event(again.native_handle(), IBV_EVENT_QP_FATAL);
+        CHECK(get_async_event(o.device).qp() == again);
+    }
+    CHECK(fake::calls("ibv_destroy_qp") == 1); // the one that was opened
+    CHECK(fake::alive(target.native_handle()));
+
+    const xrcd other(o.device);
     std::error_code ec;
-    CHECK_FALSE(qp::open(domain, 5, nullptr, ec));
-    CHECK(number(ec) == EOPNOTSUPP); // the fake's provider has none
+    CHECK_FALSE(qp::open(other, number, nullptr, ec)); // of another domain
+    CHECK(unit::number(ec) == EINVAL);
+    const caught missing([&] { static_cast<void>(qp::open(other, 12345)); });
+    CHECK(missing.code == EINVAL);
+    CHECK(missing.call == "ibv_open_qp");
+    const std::size_t calls = fake::calls("ibv_open_qp");
     CHECK_FALSE(qp::open(xrcd_ref(), 5, nullptr, ec));
-    CHECK(number(ec) == EINVAL);
+    CHECK(unit::number(ec) == EINVAL);
+    CHECK(fake::calls("ibv_open_qp") == calls);
+    fake::fail("ibv_open_qp", 1, EOPNOTSUPP);
+    CHECK_FALSE(qp::open(other, number, nullptr, ec));
+    CHECK(unit::number(ec) == EOPNOTSUPP);
 }
 
 // ---------------------------------------------------------------- opt-in helpers
