@@ -96,6 +96,7 @@ class id_owner;      // what cm_id and sync_id share
 class qp_owner;      // what qp and qp_ex share
 struct async_access; // the gets of async_event
 struct gid_queries;  // the calls of gid_table
+struct mr_rereg;     // the call of rereg_mr
 struct stop_access;  // the gets of cm/stop.hpp and verbs/stop.hpp
 }
 

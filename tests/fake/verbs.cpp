@@ -1058,7 +1058,8 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t leng
     section lock;
     auto* o = expect<mr_object>(call.name(), "MR", mr);
     auto* domain = (flags & IBV_REREG_MR_CHANGE_PD) == 0 ? nullptr : expect<pd_object>(call.name(), "PD", pd);
-    const bool bad = o == nullptr || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+    const bool bad = o == nullptr || o->null || o->imported || o->backing != nullptr ||
+                     (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
                      ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && domain == nullptr) ||
                      ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && !access_allowed(static_cast<unsigned>(access))) ||
                      ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && length == 0);
@@ -1081,7 +1082,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t leng
     }
     if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0)
         o->access = static_cast<unsigned>(access);
-    call.detail("flags " + std::to_string(flags));
+    call.detail("flags " + std::to_string(flags) + ", access " + std::to_string(access));
     new_keys(mr->lkey, mr->rkey);
     return call.finish(0);
 }

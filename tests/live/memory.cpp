@@ -247,18 +247,27 @@ TEST_CASE_METHOD(fixture, "on-demand paging moves data and takes advice, or is E
 }
 
 TEST_CASE_METHOD(fixture, "a region is registered anew, or is as before where the device cannot", "[memory][ib]") {
-    connection c;
     std::vector<std::byte> memory(4096);
-    rdmaxx::mr region(c.local.domain, memory, access::local_write);
-    std::error_code ec;
-    region.rereg_mr(rdmaxx::mr_change().access(access::local_write | access::remote_read), ec);
-    CHECK(region.length() == 4096);
-    if (ec)
-        CHECK(ec == std::errc::operation_not_supported);
-    const rdmaxx::remote_buffer whole = region.remote();
-    CHECK(read_at(c, whole.part(0, 8)) == (ec ? wc_status::rem_access_err : wc_status::success));
-    const rdmaxx::sge piece = region.sge(0, 8);
-    CHECK(piece.lkey == value(region.lkey()));
+    const auto anew = [](auto make) {
+        connection c;
+        auto region = make(c.local.domain);
+        const std::uint64_t start = region.remote().address;
+        std::error_code ec;
+        region.rereg_mr(rdmaxx::mr_change().access(access::local_write | access::remote_read), ec);
+        CHECK(region.length() == 4096);
+        if (ec)
+            CHECK(ec == std::errc::operation_not_supported);
+        const rdmaxx::remote_buffer whole = region.remote();
+        CHECK(whole.address == start);
+        CHECK(region.sge(0, 8).lkey == value(region.lkey()));
+        CHECK(read_at(c, whole.part(0, 8)) == (ec ? wc_status::rem_access_err : wc_status::success));
+    };
+    anew([&](const rdmaxx::pd& domain) { return rdmaxx::mr(domain, memory); });
+    anew([](const rdmaxx::pd& domain) { return rdmaxx::registered_buffer(domain, 4096); });
+    anew([&](const rdmaxx::pd& domain) {
+        const auto in_page = reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
+        return rdmaxx::iova_mr::reg_mr_iova(domain, memory, 0x7000'0000'0000 + in_page);
+    });
 }
 
 // ---------------------------------------------------------------------------------------------------------------

@@ -79,6 +79,55 @@ TEST_CASE_METHOD(unit::test, "iova_mr: a failed registration names size and limi
     CHECK(fake::calls("ibv_reg_mr_iova") == 1);
 }
 
+TEST_CASE_METHOD(unit::test, "rereg_mr: what stays where it is gets another domain or access, and no other memory",
+                 "[memory]") {
+    opened with;
+    std::array<std::byte, 64> memory{};
+    std::array<std::byte, 64> other{};
+    const auto again = [&](auto region, const auto& unmoved) {
+        const pd second(with.device);
+        region.rereg_mr(mr_change().pd(second).access(access::local_write | access::remote_read));
+        CHECK(detail_of("ibv_rereg_mr") ==
+              "flags 6, access " + std::to_string(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
+        CHECK(region.pd() == second);
+        CHECK(unmoved(region));
+        const ibv_pd* kept = second.native_handle();
+        const std::size_t calls = fake::calls("ibv_rereg_mr");
+        std::error_code ec;
+        region.rereg_mr(mr_change().translation(other), ec);
+        CHECK(number(ec) == EINVAL);
+        CHECK(caught([&] { region.rereg_mr(mr_change().translation(other).pd(with.pd)); }).code == EINVAL);
+        CHECK(caught([&] { region.rereg_mr(mr_change().access(access::remote_write)); }).code == EINVAL);
+        CHECK(caught([&] { region.rereg_mr(mr_change().pd(pd())); }).code == EINVAL);
+        CHECK(fake::calls("ibv_rereg_mr") == calls);
+        fake::fail("ibv_rereg_mr", 1, EOPNOTSUPP);
+        const caught unable = caught([&] { region.rereg_mr(mr_change().access(access::local_write)); });
+        CHECK(unable.code == EOPNOTSUPP);
+        CHECK(unable.call == "ibv_rereg_mr");
+        CHECK(contains(unable.cause, "as before"));
+        CHECK(region.pd() == second);
+        decltype(region)().rereg_mr(mr_change(), ec);
+        CHECK(number(ec) == EINVAL);
+        return std::pair(std::move(region), kept);
+    };
+    {
+        const auto [region, domain] =
+            again(iova_mr::reg_mr_iova(with.pd, memory, 0x10000), [](const iova_mr& r) { return r.iova() == 0x10000; });
+        CHECK(fake::alive(domain)); // the region keeps it
+        CHECK(region.remote().address == 0x10000);
+    }
+    {
+        registered_buffer buffer(with.pd, 5000);
+        const void* at = buffer.addr();
+        const auto [moved, domain] =
+            again(std::move(buffer), [&](const registered_buffer& r) { return r.addr() == at && r.length() == 5000; });
+        CHECK(fake::alive(domain));
+    }
+    const ibv_pd* first = with.pd.native_handle();
+    with.pd.close(); // nobody's any more
+    CHECK_FALSE(fake::alive(first));
+}
+
 TEST_CASE_METHOD(unit::test, "iova_mr: of a dma-buf, of nothing, and of everything", "[memory]") {
     const opened with;
     const iova_mr of_dmabuf = iova_mr::reg_dmabuf_mr(with.pd, 4096, 100, 8192, 5, access::local_write);
@@ -90,6 +139,9 @@ TEST_CASE_METHOD(unit::test, "iova_mr: of a dma-buf, of nothing, and of everythi
     CHECK(null.sge(5, 10).addr == 5);
     CHECK(null.sge(0, 10).lkey == value(null.lkey()));
     CHECK(caught([&] { static_cast<void>(null.sge()); }).code == ERANGE); // more than an SGE can say
+    std::error_code ec;
+    iova_mr::alloc_null_mr(with.pd).rereg_mr(mr_change().access(access::local_write), ec);
+    CHECK(number(ec) == EINVAL); // C's own: it is of no memory
     fake::fail("ibv_alloc_null_mr", 1, EOPNOTSUPP);
     CHECK(caught([&] { static_cast<void>(iova_mr::alloc_null_mr(with.pd)); }).code == EOPNOTSUPP);
 

@@ -544,6 +544,7 @@ TEST_CASE_METHOD(unit::test, "adopt: of nothing is EINVAL, and gives an empty ow
     refused([](auto& ec) { return cq::adopt(nullptr, context(), {}, ec); });
     refused([](auto& ec) { return cq_ex<>::adopt(nullptr, context(), {}, ec); });
     refused([](auto& ec) { return qp::adopt(nullptr, pd(), cq(), cq(), ec); });
+    refused([](auto& ec) { return qp_ex<send_ops::send>::adopt(nullptr, pd(), cq(), cq(), ec); });
     refused([](auto& ec) { return srq::adopt(nullptr, pd(), ec); });
     refused([](auto& ec) { return ah::adopt(nullptr, pd(), ec); });
 }

@@ -172,6 +172,14 @@ public:
         return result;
     }
 
+    /// Changes the domain or the access of a region that reg_mr_iova made, as mr::rereg_mr; its memory and its iova
+    /// stay. System call.
+    /// @throws error EINVAL for any other region, and for mr_change::translation, after which the C call would take
+    ///         pointers for addresses; and as mr::rereg_mr
+    /// C call: ibv_rereg_mr(3).
+    void rereg_mr(const mr_change& change) { detail::check(do_rereg(change)); }
+    void rereg_mr(const mr_change& change, std::error_code& ec) noexcept { detail::assign(ec, do_rereg(change)); }
+
     /// Takes over a region that one of C's calls made (but ibv_import_mr); it will be deregistered by ibv_dereg_mr.
     /// @param iova the address of its first byte in requests, which the C struct does not tell
     /// @param length its bytes, which the C struct may not tell either
@@ -348,6 +356,10 @@ private:
             detail::passkey::block(*this)->length = native_handle()->length;
         }
         return result;
+    }
+
+    [[nodiscard]] detail::status do_rereg(const mr_change& change) const noexcept {
+        return detail::mr_rereg::in_place(*this, change, "after it the addresses would be pointers");
     }
 
     [[nodiscard]] detail::status do_sge(std::size_t offset, std::size_t size, rdmaxx::sge& out) const noexcept {

@@ -339,12 +339,12 @@ public:
     using mr_ops::mr_ops;
 };
 
-/// What mr::rereg_mr changes of a registration: each setter names one thing, and the others stay.
+/// What rereg_mr changes of a registration: each setter names one thing, and the others stay.
 class mr_change {
 public:
     mr_change() noexcept = default;
 
-    /// Other memory, which must outlive the region. Its keys may change with it.
+    /// Other memory, which must outlive the region: of an mr. Its keys may change with it.
     template <detail::registrable Range>
         requires(!std::is_const_v<detail::element_of<Range>>)
     mr_change& translation(Range&& range) noexcept {
@@ -367,6 +367,7 @@ public:
 
 private:
     friend class mr;
+    friend struct detail::mr_rereg;
 
     std::span<std::byte> memory_;
     ibv_pd* domain_ = nullptr;
@@ -374,6 +375,58 @@ private:
     rdmaxx::access access_ = rdmaxx::access::none;
     int flags_ = 0;
 };
+
+namespace detail {
+
+/// ibv_rereg_mr, of every kind of region.
+struct mr_rereg {
+    [[nodiscard]] static bool moves(const mr_change& change) noexcept {
+        return (change.flags_ & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    }
+
+    /// @param domain what keeps the region's PD, which may be another one then
+    /// @param changed whether the region is another one, also where something failed
+    [[nodiscard]] static status call(ibv_mr* raw, keep& domain, const mr_change& change, bool& changed) noexcept {
+        const bool to_other_pd = (change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0;
+        if (to_other_pd && change.domain_ == nullptr)
+            return {"ibv_rereg_mr", EINVAL, "empty PD"};
+        if (lacks_local_write(change.access_))
+            return {"ibv_rereg_mr", EINVAL, needs_local_write};
+        errno = 0;
+        const int result = ::ibv_rereg_mr(raw, change.flags_, change.domain_, change.memory_.data(),
+                                          change.memory_.size(), static_cast<int>(bits(change.access_)));
+        changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
+        if (changed && to_other_pd)
+            domain = change.pin_;
+        if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+            return {"ibv_rereg_mr", errno, "the device cannot; the region is as before"};
+        switch (result) {
+        case 0: return {};
+        case IBV_REREG_MR_ERR_INPUT: return {"ibv_rereg_mr", errno != 0 ? errno : EINVAL, "the region is as before"};
+        case IBV_REREG_MR_ERR_DONT_FORK_NEW:
+            return {"ibv_rereg_mr", last_errno(),
+                    "the new memory could not be kept from forked children; the region is as before"};
+        case IBV_REREG_MR_ERR_DO_FORK_OLD:
+            return {"ibv_rereg_mr", last_errno(),
+                    "the region is changed, but the old memory stays kept from forked children"};
+        default: return {"ibv_rereg_mr", last_errno(), "the region can only be closed now"};
+        }
+    }
+
+    /// Of a region that stays where it is.
+    /// @param why_not what other memory is refused with
+    template <class Region>
+    [[nodiscard]] static status in_place(const Region& region, const mr_change& change, const char* why_not) noexcept {
+        if (!region)
+            return {"ibv_rereg_mr", EINVAL, "empty region"};
+        if (moves(change))
+            return {"ibv_rereg_mr", EINVAL, why_not};
+        bool changed = false;
+        return call(region.native_handle(), passkey::block(region)->parents[0], change, changed);
+    }
+};
+
+} // namespace detail
 
 /// Registered memory: a range of objects that the device may reach. The registration ends exactly when its owner ends;
 /// the memory is the caller's and must outlive it. What has been posted with it must have completed.
@@ -489,34 +542,15 @@ private:
     [[nodiscard]] detail::status do_rereg(const mr_change& change) noexcept {
         if (!*this)
             return {"ibv_rereg_mr", EINVAL, "empty region"};
-        const bool moves = (change.flags_ & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-        if (detail::passkey::block(*this)->of_const && !moves && has(change.access_, detail::write_access))
+        const bool moves = detail::mr_rereg::moves(change);
+        auto& own = *detail::passkey::block(*this);
+        if (own.of_const && !moves && has(change.access_, detail::write_access))
             return {"ibv_rereg_mr", EINVAL, "a range of const objects can only be read"};
-        if ((change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0 && change.domain_ == nullptr)
-            return {"ibv_rereg_mr", EINVAL, "empty PD"};
-        if (detail::lacks_local_write(change.access_))
-            return {"ibv_rereg_mr", EINVAL, detail::needs_local_write};
-        errno = 0;
-        const int result = ::ibv_rereg_mr(native_handle(), change.flags_, change.domain_, change.memory_.data(),
-                                          change.memory_.size(), static_cast<int>(detail::bits(change.access_)));
-        const bool changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
-        if (changed && (change.flags_ & IBV_REREG_MR_CHANGE_PD) != 0)
-            detail::passkey::block(*this)->parents[0] = change.pin_;
+        bool changed = false;
+        const detail::status result = detail::mr_rereg::call(native_handle(), own.parents[0], change, changed);
         if (changed && moves) // to memory that can be written
-            detail::passkey::block(*this)->of_const = false;
-        if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-            return {"ibv_rereg_mr", errno, "the device cannot; the region is as before"};
-        switch (result) {
-        case 0: return {};
-        case IBV_REREG_MR_ERR_INPUT: return {"ibv_rereg_mr", errno != 0 ? errno : EINVAL, "the region is as before"};
-        case IBV_REREG_MR_ERR_DONT_FORK_NEW:
-            return {"ibv_rereg_mr", detail::last_errno(),
-                    "the new memory could not be kept from forked children; the region is as before"};
-        case IBV_REREG_MR_ERR_DO_FORK_OLD:
-            return {"ibv_rereg_mr", detail::last_errno(),
-                    "the region is changed, but the old memory stays kept from forked children"};
-        default: return {"ibv_rereg_mr", detail::last_errno(), "the region can only be closed now"};
-        }
+            own.of_const = false;
+        return result;
     }
 };
 

@@ -63,7 +63,17 @@ public:
         return result;
     }
 
+    /// Changes the domain or the access of the registration, as mr::rereg_mr; the memory is its own. System call.
+    /// @throws error EINVAL for mr_change::translation, and as mr::rereg_mr
+    /// C call: ibv_rereg_mr(3).
+    void rereg_mr(const mr_change& change) { detail::check(do_rereg(change)); }
+    void rereg_mr(const mr_change& change, std::error_code& ec) noexcept { detail::assign(ec, do_rereg(change)); }
+
 private:
+    [[nodiscard]] detail::status do_rereg(const mr_change& change) const noexcept {
+        return detail::mr_rereg::in_place(*this, change, "a buffer's memory is its own");
+    }
+
     [[nodiscard]] detail::status init(detail::parent<ibv_pd> domain, std::size_t size, access flags) noexcept {
         if (!domain)
             return {"ibv_reg_mr", EINVAL, "empty PD"};
