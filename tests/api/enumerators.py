@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The enumerators of verbs.h: each has the same value in rdmaxx.
+"""The enumerators of verbs.h: each has the same value in rdmaxx, and its own name from to_string().
 
 Fails when the headers declare one that tests/api/enumerators.tsv, or the enum class that it names there, does not have.
 With --write it prints the program that compares them, and compiles nothing.
@@ -16,6 +16,8 @@ TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 MACROS = "IBV_"  # what the table calls them
 # Reserved bits and ranges: no values of ours.
 NO_VALUE = {"IBV_WQ_FLAGS_RESERVED", "IBV_ACCESS_OPTIONAL_RANGE"}
+# Whose to_string() is more than names: "2.5 Gb/s".
+NO_NAMES = {"rate"}
 
 
 def declared(include):
@@ -65,14 +67,21 @@ def program(include):
         name = c.removeprefix(prefix).lower()
         if re.fullmatch(r"\w+", here) and all("=" in pair for pair in names): # an enum class
             if c not in NO_VALUE:
-                lines.append(f'static_assert(same(rdmaxx::{here}::{renamed(name, names)}, {c}), "{c}");\n')
+                ours = renamed(name, names)
+                lines.append(f'static_assert(same(rdmaxx::{here}::{ours}, {c}), "{c}");\n')
+                if here not in NO_NAMES:
+                    lines.append(f'static_assert(named(rdmaxx::{here}::{ours}, "{ours.rstrip("_")}"), "{c}: its name");\n')
         elif name not in names:
             faults.append(f"{c} is none of those that {here} stands for")
     text = ("#include <rdmaxx/rdmaxx.hpp>\n#include <rdmaxx/verbs/comp_cntr.hpp>\n#include <rdmaxx/verbs/counters.hpp>\n"
             "#include <rdmaxx/verbs/dmah.hpp>\n#include <rdmaxx/verbs/flow.hpp>\n"
             "template <class Ours, class Theirs>\nconsteval bool same(Ours ours, Theirs theirs) {\n"
-            "    return static_cast<unsigned long long>(ours) == static_cast<unsigned long long>(theirs);\n}\n")
-    return text + "".join(lines) + "int main() {}\n", faults, f"{len(found)} enumerators, {len(lines)} compared"
+            "    return static_cast<unsigned long long>(ours) == static_cast<unsigned long long>(theirs);\n}\n"
+            "template <class Ours>\nconsteval bool named([[maybe_unused]] Ours ours, [[maybe_unused]] std::string_view name) {\n"
+            "    if constexpr (requires { to_string(ours); }) // not of sets of flags\n"
+            "        return to_string(ours) == name;\n    else\n        return true;\n}\n")
+    compared = sum("same(" in line for line in lines)
+    return text + "".join(lines) + "int main() {}\n", faults, f"{len(found)} enumerators, {compared} compared"
 
 
 def main():

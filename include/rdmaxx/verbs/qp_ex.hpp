@@ -37,6 +37,14 @@ enum class flush_selectivity : std::uint8_t {
     mr = 1,    ///< the whole memory region
 };
 
+[[nodiscard]] constexpr const char* to_string(flush_selectivity selectivity) noexcept {
+    switch (selectivity) {
+    case flush_selectivity::range: return "range";
+    case flush_selectivity::mr: return "mr";
+    }
+    return "unknown";
+}
+
 namespace detail {
 template <>
 inline constexpr bool is_flags<flush_placement> = true;
