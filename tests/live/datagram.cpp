@@ -93,6 +93,24 @@ TEST_CASE_METHOD(fixture, "a datagram finds its way by what established says, an
     CHECK(text(std::span(server.memory).subspan(header, 8)) == "datagram");
     CHECK(client.next().opcode() == rdmaxx::wc_opcode::send);
 
+    // The library reads the routing header as C does.
+    const rdmaxx::datagram seen(received, server.memory);
+    CHECK(seen.sgid() == rdmaxx::gid(ipv4()));
+    CHECK(seen.dgid() == rdmaxx::gid(ipv4()));
+    const auto own = local.device.domain.context().find_gid(ipv4(), rdmaxx::gid_type::roce_v2);
+    REQUIRE(own);
+    const ibv_ah_attr by_c = rdmaxx::init_ah_from_datagram(local.device.domain.context(), seen, 1);
+    const ibv_ah_attr by_row = rdmaxx::init_ah_from_datagram(seen, *own);
+    CHECK(rdmaxx::gid(by_row.grh.dgid) == rdmaxx::gid(by_c.grh.dgid));
+    CHECK(by_row.grh.sgid_index == by_c.grh.sgid_index);
+    CHECK(by_row.grh.traffic_class == by_c.grh.traffic_class);
+    CHECK(by_row.grh.flow_label == by_c.grh.flow_label);
+    CHECK(by_row.is_global == by_c.is_global);
+    CHECK(by_row.port_num == by_c.port_num);
+    CHECK(by_row.dlid == by_c.dlid);
+    CHECK(by_row.sl == by_c.sl);
+    CHECK(by_row.src_path_bits == by_c.src_path_bits);
+
     const rdmaxx::ah back = rdmaxx::ah::from_wc(local.device.domain, received, server.memory.data(), 1);
     std::memcpy(server.memory.data() + 100, "an answer", 9);
     server.id.qp().post_send(send_wr::send(server.mr.sge(100, 9)).to(back, *received.src_qp(), peer.qkey));
@@ -193,6 +211,45 @@ TEST_CASE_METHOD(fixture, "what is sent to a group arrives at a member", "[ib][m
     }
     CHECK(received);
     CHECK(text(std::span(a.self.memory).subspan(header, 6)) == "to all");
+}
+
+TEST_CASE_METHOD(fixture, "what a group got is answered from an address of one's own", "[ib][multicast]") {
+    member asking;
+    const rdmaxx::multicast_membership membership = asking.self.id.join_multicast(group);
+    std::optional<rdmaxx::ah> to_group;
+    std::uint32_t qkey = 0;
+    {
+        const cm_event joined = get(asking.channel, cm_event_type::multicast_join);
+        to_group.emplace(asking.device.domain, joined.ud_param().ah_attr);
+        qkey = joined.ud_param().qkey;
+    }
+    member answering;
+    const rdmaxx::multicast_membership other = answering.self.id.join_multicast(group);
+    static_cast<void>(get(answering.channel, cm_event_type::multicast_join));
+    answering.self.id.qp().post_recv(answering.self.mr.sge(0, 100));
+    std::memcpy(asking.self.memory.data() + 200, "who?", 4);
+    asking.self.id.qp().post_send(send_wr::send(asking.self.mr.sge(200, 4)).to(*to_group, 0xffffff, qkey).signaled());
+    CHECK(asking.self.next().opcode() == rdmaxx::wc_opcode::send);
+
+    const rdmaxx::datagram question(answering.self.next(), answering.self.memory);
+    CHECK(text(question.payload()) == "who?");
+    CHECK(question.src_qp() == asking.self.id.qp().qp_num());
+    CHECK(question.sgid() == rdmaxx::gid(ipv4()));
+    CHECK(question.dgid() == rdmaxx::gid(group));
+    try { // C looks for the group among this side's own addresses
+        static_cast<void>(rdmaxx::ah::from_datagram(answering.device.domain, question, 1));
+        FAIL("no exception");
+    } catch (const rdmaxx::error& e) {
+        CHECK(std::string(e.call()) == "ibv_create_ah_from_wc");
+        CHECK(std::string(e.cause()).find("group") != std::string::npos);
+    }
+    const auto own = answering.self.id.verbs().find_gid(answering.self.id.local_address(), rdmaxx::gid_type::roce_v2);
+    const rdmaxx::ah back = rdmaxx::ah::from_datagram(answering.device.domain, question, own.value());
+    asking.self.id.qp().post_recv(asking.self.mr.sge(0, 100));
+    std::memcpy(answering.self.memory.data() + 200, "me", 2);
+    answering.self.id.qp().post_send(send_wr::send(answering.self.mr.sge(200, 2)).to(back, question.src_qp(), qkey));
+    CHECK(asking.self.next().byte_len() == header + 2);
+    CHECK(text(std::span(asking.self.memory).subspan(header, 2)) == "me");
 }
 
 TEST_CASE_METHOD(fixture, "a member that only sends does not hear its group", "[ib][multicast]") {

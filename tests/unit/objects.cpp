@@ -8,6 +8,7 @@
 #include <rdmaxx/verbs/td.hpp>
 
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -653,6 +654,8 @@ TEST_CASE_METHOD(unit::test, "datagram: the payload follows 40 bytes", "[objects
     CHECK(got.has_grh());
     CHECK(got.src_qp() == 0x17);
     CHECK_FALSE(datagram(received(40, 0), buffer).has_grh());
+    CHECK_FALSE(datagram(received(40, 0), buffer).sgid());
+    CHECK_FALSE(datagram(received(40, 0), buffer).dgid());
     CHECK(datagram(received(40), buffer).payload().empty());
     std::error_code ec;
     for (const std::uint32_t length : {39U, 0U, 101U}) {
@@ -660,6 +663,119 @@ TEST_CASE_METHOD(unit::test, "datagram: the payload follows 40 bytes", "[objects
         CHECK(number(ec) == EINVAL);
     }
     CHECK(caught([&] { const datagram none(wc(), buffer); }).code == EINVAL); // a send
+}
+
+namespace {
+
+/// What a datagram over IPv4 brings: 20 bytes of anything, and an IPv4 header.
+std::array<std::byte, 48> over_ipv4(std::uint8_t before, const char* from, const char* to, std::uint8_t tos) {
+    std::array<std::uint8_t, 48> bytes{};
+    bytes[0] = before;
+    std::uint8_t* ip = bytes.data() + 20;
+    ip[0] = 0x45;
+    ip[1] = tos;
+    ip[8] = 1;
+    ip[9] = 17;
+    ::inet_pton(AF_INET, from, ip + 12);
+    ::inet_pton(AF_INET, to, ip + 16);
+    unsigned sum = 0;
+    for (unsigned i = 0; i < 20; i += 2)
+        sum += static_cast<unsigned>(ip[i]) << 8 | ip[i + 1];
+    sum = ~((sum & 0xffff) + (sum >> 16));
+    ip[10] = static_cast<std::uint8_t>(sum >> 8 & 0xff);
+    ip[11] = static_cast<std::uint8_t>(sum & 0xff);
+    return std::bit_cast<std::array<std::byte, 48>>(bytes);
+}
+
+std::array<std::byte, 48> over_ipv6(const gid& from, const gid& to) {
+    std::array<std::byte, 48> bytes{};
+    auto& header = *reinterpret_cast<ibv_grh*>(bytes.data());
+    header.version_tclass_flow = htonl(0x60000000U | 0x2aU << 20 | 0x12345U);
+    header.sgid = from.raw();
+    header.dgid = to.raw();
+    return bytes;
+}
+
+gid_entry own_row(std::uint32_t index, std::uint32_t port = 1) {
+    gid_entry row;
+    row.raw().gid_index = index;
+    row.raw().port_num = port;
+    return row;
+}
+
+} // namespace
+
+TEST_CASE_METHOD(unit::test, "datagram: who sent it, and to whom", "[objects]") {
+    // The first byte may look like that of IPv6; then the checksum of the IPv4 header decides.
+    for (const std::uint8_t before : {std::uint8_t{0}, std::uint8_t{0x60}}) {
+        const auto bytes = over_ipv4(before, "192.0.2.9", "239.1.2.3", 0x68);
+        const datagram got(received(48), bytes);
+        CHECK(got.sgid() == gid(address("192.0.2.9", 0)));
+        CHECK(got.dgid() == gid(address("239.1.2.3", 0)));
+    }
+    const gid from(address("fe80::9", 0));
+    const gid to(address("fe80::1", 0));
+    auto bytes = over_ipv6(from, to);
+    CHECK(datagram(received(48), bytes).sgid() == from);
+    CHECK(datagram(received(48), bytes).dgid() == to);
+    // A GRH whose source looks like an IPv4 header, but for the checksum.
+    bytes[20] = std::byte{0x45};
+    CHECK(datagram(received(48), bytes).dgid() == to);
+}
+
+TEST_CASE_METHOD(unit::test, "ah: back to the sender of what a group got", "[objects]") {
+    const opened with;
+    const auto ipv4 = over_ipv4(0, "192.0.2.9", "239.1.2.3", 0x68);
+    wc completion = received(48);
+    completion.raw().slid = 3;
+    completion.raw().sl = 4;
+    completion.raw().dlid_path_bits = 5;
+    const datagram got(completion, ipv4);
+    ibv_ah_attr attr = init_ah_from_datagram(got, own_row(7, 2));
+    CHECK(gid(attr.grh.dgid) == gid(address("192.0.2.9", 0)));
+    CHECK(attr.is_global == 1);
+    CHECK(attr.grh.sgid_index == 7);
+    CHECK(attr.grh.traffic_class == 0x68);
+    CHECK(attr.grh.flow_label == 0);
+    CHECK(attr.port_num == 2);
+    CHECK(attr.dlid == 3);
+    CHECK(attr.sl == 4);
+    CHECK(attr.src_path_bits == 5);
+    const gid from(address("fe80::9", 0));
+    const auto ipv6 = over_ipv6(from, gid(address("ff0e::1", 0)));
+    attr = init_ah_from_datagram(datagram(received(48), ipv6), own_row(0));
+    CHECK(gid(attr.grh.dgid) == from);
+    CHECK(attr.grh.traffic_class == 0x2a);
+    CHECK(attr.grh.flow_label == 0x12345);
+    attr = init_ah_from_datagram(datagram(received(48, 0), ipv6), own_row(0)); // InfiniBand, in one subnet
+    CHECK(attr.is_global == 0);
+    CHECK(attr.port_num == 1);
+
+    const ah back = ah::from_datagram(with.pd, got, own_row(7));
+    CHECK(back);
+    CHECK(fake::calls("ibv_create_ah") == 1);
+    CHECK(fake::calls("ibv_create_ah_from_wc") == 0);
+    CHECK(caught([&] { static_cast<void>(ah::from_datagram(with.pd, got, own_row(256))); }).code == ERANGE);
+    std::error_code ec;
+    CHECK_FALSE(ah::from_datagram(with.pd, got, own_row(256), ec));
+    CHECK(number(ec) == ERANGE);
+    CHECK(ah::from_datagram(with.pd, got, own_row(7), ec));
+    CHECK(!ec);
+
+    // C's own ways fail, and say why.
+    for (const auto* bytes : {&ipv4, &ipv6}) {
+        const datagram to_group(received(48), *bytes);
+        fake::fail("ibv_create_ah_from_wc", 1, EINVAL);
+        CHECK(contains(caught([&] { static_cast<void>(ah::from_datagram(with.pd, to_group, 1)); }).cause, "group"));
+        fake::fail("ibv_init_ah_from_wc", 1, EINVAL);
+        CHECK(contains(caught([&] { static_cast<void>(init_ah_from_datagram(with.device, to_group, 1)); }).cause,
+                       "gid_entry"));
+    }
+    const auto to_one = over_ipv6(from, gid(address("fe80::1", 0)));
+    fake::fail("ibv_create_ah_from_wc", 1, EINVAL);
+    CHECK(caught([&] {
+              static_cast<void>(ah::from_datagram(with.pd, datagram(received(48), to_one), 1));
+          }).cause.empty());
 }
 
 TEST_CASE_METHOD(unit::test, "ah: back to the sender of a datagram", "[objects]") {

@@ -26,6 +26,13 @@ struct ah_traits {
     static status destroy(block& b) noexcept { return check_number("ibv_destroy_ah", ::ibv_destroy_ah(b.raw)); }
 };
 
+/// Why C does not find the way back: it looks for the GID that was sent to, and a group's is nobody's own.
+[[nodiscard]] inline const char* no_way_back(const wc& completion, const void* grh) noexcept {
+    if (!has(completion.flags(), wc_flags::grh) || !routing_header(grh).to_group())
+        return "";
+    return "it was sent to a multicast group: say by a gid_entry which of this side's addresses answers";
+}
+
 [[nodiscard]] inline status init_ah_from(context_ref device, const datagram& received, std::uint32_t port_num,
                                          ibv_ah_attr& attr) noexcept {
     if (!device)
@@ -34,15 +41,18 @@ struct ah_traits {
     alignas(ibv_grh) std::byte header[datagram::grh_size];
     std::memcpy(header, received.header().data(), sizeof header);
     errno = 0; // not every failure sets it
-    return check_errno("ibv_init_ah_from_wc",
-                       ::ibv_init_ah_from_wc(device.native_handle(), c_port(port_num), &completion,
-                                             reinterpret_cast<ibv_grh*>(header), &attr));
+    status result =
+        check_errno("ibv_init_ah_from_wc", ::ibv_init_ah_from_wc(device.native_handle(), c_port(port_num), &completion,
+                                                                 reinterpret_cast<ibv_grh*>(header), &attr));
+    if (result.failed())
+        result.cause = no_way_back(received.completion(), header);
+    return result;
 }
 
 } // namespace detail
 
 /// The path back to the sender of a datagram, to be changed before an address handle is made of it.
-/// @throws error EINVAL
+/// @throws error EINVAL, for one that was sent to a multicast group for example: see the form with a gid_entry
 /// C call: ibv_init_ah_from_wc(3).
 [[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(context_ref device, const datagram& received,
                                                        std::uint32_t port_num) {
@@ -91,6 +101,43 @@ namespace detail {
                                             std::error_code& ec) noexcept {
     ibv_ah_attr attr{};
     detail::assign(ec, detail::path_to(own, peer, hop_limit, attr));
+    return attr;
+}
+
+namespace detail {
+
+/// What ibv_init_ah_from_wc says of a datagram, but for the GID of this side.
+[[nodiscard]] inline status init_ah_from(const datagram& received, const gid_entry& own, ibv_ah_attr& attr) noexcept {
+    attr.port_num = c_port(own.port_num());
+    attr.dlid = received.completion().slid().value_or(0);
+    attr.sl = received.completion().sl().value_or(0);
+    attr.src_path_bits = received.completion().dlid_path_bits().value_or(0);
+    if (!received.has_grh())
+        return {};
+    const routing_header header(received.header().data());
+    attr.grh.traffic_class = header.traffic_class();
+    attr.grh.flow_label = header.flow_label();
+    return path_to(own, header.sgid(), std::numeric_limits<std::uint8_t>::max(), attr);
+}
+
+} // namespace detail
+
+/// The same from an address of this side's own, a row of the device's GID table: also for a datagram that was sent to a
+/// multicast group, of which C finds no way back.
+///
+///     const auto own = id.verbs().find_gid(id.local_address(), gid_type::roce_v2);
+///     const ah sender = ah::from_datagram(id.pd(), received, own.value());
+///
+/// @throws error ERANGE for a row from 256 on, which C has no room for
+[[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(const datagram& received, const gid_entry& own) {
+    ibv_ah_attr attr{};
+    detail::check(detail::init_ah_from(received, own, attr));
+    return attr;
+}
+[[nodiscard]] inline ibv_ah_attr init_ah_from_datagram(const datagram& received, const gid_entry& own,
+                                                       std::error_code& ec) noexcept {
+    ibv_ah_attr attr{};
+    detail::assign(ec, detail::init_ah_from(received, own, attr));
     return attr;
 }
 #endif
@@ -165,7 +212,9 @@ public:
     }
 
     /// To the sender of a datagram that was received: `completion` is of that receive, and `grh` the first 40 bytes of
-    /// its buffer. C call: ibv_create_ah_from_wc(3).
+    /// its buffer.
+    /// @throws error EINVAL, for one that was sent to a multicast group for example: see the form with a gid_entry
+    /// C call: ibv_create_ah_from_wc(3).
     [[nodiscard]] static ah from_wc(detail::parent<ibv_pd> domain, const wc& completion, const void* grh,
                                     std::uint32_t port_num) {
         ah result;
@@ -188,6 +237,21 @@ public:
                                           std::uint32_t port_num, std::error_code& ec) noexcept {
         return from_wc(domain, received.completion(), received.header().data(), port_num, ec);
     }
+
+#if RDMAXX_HAS_LINUX_VERBS
+    /// To the sender of a datagram, from an address of this side's own: also of one that was sent to a multicast group.
+    /// @param own a row of the device's GID table: context.find_gid(id.local_address(), gid_type::roce_v2)
+    /// C call: ibv_create_ah(3).
+    [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received,
+                                          const gid_entry& own) {
+        return {domain, init_ah_from_datagram(received, own)};
+    }
+    [[nodiscard]] static ah from_datagram(detail::parent<ibv_pd> domain, const datagram& received, const gid_entry& own,
+                                          std::error_code& ec) noexcept {
+        const ibv_ah_attr attr = init_ah_from_datagram(received, own, ec);
+        return ec ? ah() : create(domain, attr, ec);
+    }
+#endif
 
     /// Takes over a handle that ibv_create_ah made; it will be destroyed by ibv_destroy_ah.
     /// @param ec ENOMEM, and the handle is still the caller's
@@ -216,12 +280,15 @@ private:
             return {"ibv_create_ah_from_wc", EINVAL, "no header: the first 40 bytes of the receive are wanted"};
         ibv_wc copy = completion.raw(); // C takes both as non-const, and does not write
         auto* header = static_cast<ibv_grh*>(const_cast<void*>(grh));
-        return make(
+        detail::status result = make(
             "ibv_create_ah_from_wc",
             [&]() noexcept {
                 return ::ibv_create_ah_from_wc(domain.native_handle(), &copy, header, detail::c_port(port_num));
             },
             domain.pin());
+        if (result.failed())
+            result.cause = detail::no_way_back(completion, grh);
+        return result;
     }
 };
 

@@ -187,6 +187,9 @@ struct RDMAXX_POINTER send_wr : ibv_send_wr {
     }
 
     /// Where a datagram goes; for a UD queue pair, in every send. The handle must stay until the request has completed.
+    /// @param remote_qpn of a group, as all three: the multicast_join event's ud_param()
+    /// @param remote_qkey that of the peer's queue pair: of an established event's ud_param(), or RDMA_UDP_QKEY for ids
+    ///        of port_space::udp
     send_wr& to(ah_ref destination, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept RDMAXX_LIFETIMEBOUND {
         wr.ud.ah = destination.native_handle();
         wr.ud.remote_qpn = remote_qpn;
