@@ -31,6 +31,15 @@ TEST_CASE_METHOD(unit::test, "device_list: no device is an empty list, and no er
     CHECK(other); // a list, though empty
 }
 
+TEST_CASE_METHOD(unit::test, "device_list: its elements have numbers", "[device]") {
+    fake::devices({{.name = "fake0"}, {.name = "fake1"}});
+    const device_list devices;
+    REQUIRE(devices.size() == 2);
+    CHECK(std::string(devices[0].name()) == "fake0");
+    CHECK(std::string(devices[1].name()) == "fake1");
+    CHECK(devices[0] == devices.front());
+}
+
 TEST_CASE_METHOD(unit::test, "device_list: a failure is an error with its errno", "[device]") {
     fake::fail("ibv_get_device_list", 1, ENOSYS);
     const caught failed([] { const device_list devices; });

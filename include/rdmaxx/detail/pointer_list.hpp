@@ -53,7 +53,12 @@ public:
 
     /// The first element; the list must not be empty.
     [[nodiscard]] Ref front() const& noexcept RDMAXX_LIFETIMEBOUND { return *begin(); }
-    Ref front() const&& = delete;
+    Ref front() const&& = delete; // its elements end with the list
+    /// One element, from 0 to below size().
+    [[nodiscard]] Ref operator[](std::size_t index) const& noexcept RDMAXX_LIFETIMEBOUND {
+        return Ref(this->native_handle()[index]);
+    }
+    Ref operator[](std::size_t index) const&& = delete; // its elements end with the list
 };
 
 } // namespace rdmaxx::inline v0::detail
