@@ -470,6 +470,11 @@ TEST_CASE_METHOD(unit::test, "registered_resource: containers whose elements can
 
         std::array<int, 4> foreign{};
         CHECK(caught([&] { static_cast<void>(registered.sge(foreign)); }).code == ERANGE);
+        const std::pmr::string few("few", &registered);
+        CHECK(contains(caught([&] { static_cast<void>(registered.sge(few)); }).cause, "short string"));
+        std::pmr::string reserved("few", &registered);
+        reserved.reserve(100);
+        CHECK(registered.sge(reserved).length == 3);
         const std::pmr::vector<int> empty(&registered); // which has no memory
         CHECK(registered.sge(empty).length == 0);
         CHECK(registered.remote(empty).length == 0);

@@ -32,7 +32,7 @@ public:
             return {};
         }
         if (found == nullptr)
-            return {"ibv_sge", ERANGE, "not memory of this resource"};
+            return {"ibv_sge", ERANGE, "not memory of this resource (a short string has its characters in itself)"};
         std::error_code ec;
         const auto offset = static_cast<std::size_t>(memory.data() - found->buffer.bytes().data());
         out = found->buffer.sge(offset, memory.size(), ec);
@@ -165,7 +165,9 @@ private:
 ///     std::pmr::vector<char> message(100, &registered);
 ///     qp.post_send(registered.sge(message));
 ///
-/// It must outlive the containers; a container that grows, or a copy of it, has other memory than before. It registers
+/// It must outlive the containers; a container that grows, or a copy of it, has other memory than before. A short
+/// std::pmr::string has its characters in itself and not here: take a std::pmr::vector<char>, or reserve() more. It
+/// registers
 /// buffers of `buffer_size` bytes, gives pieces of them out through std::pmr::unsynchronized_pool_resource, and ends a
 /// buffer when nothing of it is used any more.
 ///
@@ -192,7 +194,7 @@ public:
 
     /// The SGE of a range of objects in this resource's memory: a whole container, a part of it, one object. Of an
     /// empty range, which may have no memory, an SGE of no bytes.
-    /// @throws error ERANGE for memory that is not of this resource
+    /// @throws error ERANGE for memory that is not of this resource: a string of few characters, for one
     template <detail::registrable Range>
     [[nodiscard]] rdmaxx::sge sge(Range&& range) const {
         rdmaxx::sge result;
