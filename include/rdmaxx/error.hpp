@@ -58,7 +58,7 @@ public:
     [[nodiscard]] const char* name() const noexcept override { return name_; }
 
     [[nodiscard]] RDMAXX_COLD std::string message(int value) const override {
-        if (value > 0 && value < count_)
+        if (value >= 0 && value < count_)
             return texts_[value];
         return std::string(name_) + " " + std::to_string(value);
     }
@@ -386,15 +386,21 @@ struct status {
     }
 };
 
+/// The number that the kernel means: some of its drivers let out ENOTSUPP, which is its own and has no name outside.
+[[nodiscard]] constexpr int public_errno(int value) noexcept {
+    constexpr int kernel_enotsupp = 524;
+    return value == kernel_enotsupp ? EOPNOTSUPP : value;
+}
+
 /// errno after a call that failed. A library that left none (an unsupported ABI on FreeBSD) still failed.
 [[nodiscard]] inline int last_errno() noexcept {
-    return errno != 0 ? errno : EIO;
+    return errno != 0 ? public_errno(errno) : EIO;
 }
 
 [[nodiscard]] RDMAXX_COLD inline int number_of_failure(int result) noexcept {
     if (result > 0)
-        return result;
-    return result == -1 ? last_errno() : -result;
+        return public_errno(result);
+    return result == -1 ? last_errno() : public_errno(-result);
 }
 
 /// Any of the conventions for a call's int, to an error number: 0, a positive errno, -1 with errno, -errno.

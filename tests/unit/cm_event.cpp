@@ -232,6 +232,7 @@ TEST_CASE_METHOD(unit::test, "cm_event: code() reads the status as its type mean
         {port_space::tcp, type::addr_resolved, 0, 0, {}},
         {port_space::tcp, type::addr_error, -19, 0, posix(ENODEV)},
         {port_space::tcp, type::unreachable, -110, 0, posix(ETIMEDOUT)},
+        {port_space::tcp, type::addr_error, -524, 0, posix(EOPNOTSUPP)}, // the kernel's own ENOTSUPP
         {port_space::tcp, type::route_error, -1, ENODEV, posix(ENODEV)},
         {port_space::tcp, type::connect_error, -1, EINVAL, posix(EINVAL)},
         {port_space::tcp, type::connect_error, -1, 0, posix(EPERM)}, // the kernel's own -EPERM

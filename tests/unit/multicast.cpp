@@ -177,6 +177,13 @@ TEST_CASE_METHOD(unit::test, "multicast: a join that cannot be is an error, and 
     CHECK(failed.code == ENODEV);
     CHECK(contains(failed.what, "rdma_join_multicast 239.1.2.3: "));
     CHECK(fake::calls("rdma_leave_multicast") == 0);
+    fake::fail("rdma_join_multicast", 1, 524); // the kernel's own ENOTSUPP
+    CHECK(caught([&] { static_cast<void>(on.id.join_multicast(group_a)); }).code == EOPNOTSUPP);
+    bound_id connected;
+    fake::fail("rdma_join_multicast", 1, EINVAL);
+    CHECK(contains(caught([&] { static_cast<void>(connected.id.join_multicast(group_a)); }).cause, "port space"));
+    fake::fail("rdma_join_multicast", 1, EINVAL);
+    CHECK(caught([&] { static_cast<void>(on.id.join_multicast(group_a)); }).cause.empty());
 }
 
 TEST_CASE_METHOD(unit::test, "multicast: flags take the newer call", "[multicast]") {

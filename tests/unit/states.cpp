@@ -109,6 +109,14 @@ TEST_CASE_METHOD(unit::test, "cm_id: an empty address fails with EINVAL, without
     check_refused(
         "rdma_resolve_addr", "empty address", [&] { id.resolve_addr(address(), 1s); },
         [&](std::error_code& ec) { id.resolve_addr(address(), 1s, ec); });
+    fake::fail("rdma_resolve_addr", 1, EINVAL);
+    const address local = address::parse("192.0.2.1");
+    const address peer = address::parse("[fe80::1]:7471");
+    CHECK(contains(caught([&] { id.resolve_addr(local, peer, 1s); }).cause, "two families"));
+    fake::fail("rdma_resolve_addr", 1, EINVAL);
+    CHECK(caught([&] { id.resolve_addr(peer, 1s); }).cause.empty()); // bound to nothing yet
+    fake::fail("rdma_resolve_addr", 1, EINVAL);
+    CHECK(caught([&] { id.resolve_addr(local, local, 1s); }).cause.empty());
     check_refused(
         "rdma_listen", "a backlog below 1", [&] { id.listen(0); }, [&](std::error_code& ec) { id.listen(-1, ec); });
 }
@@ -259,6 +267,16 @@ TEST_CASE_METHOD(unit::test, "connect: before the route is known is the C call's
     CHECK(failed.cause.empty());
     CHECK(contains(failed.what, "rdma_connect 192.0.2.1:7471: "));
     CHECK(fake::calls("rdma_connect") == 1);
+}
+
+TEST_CASE_METHOD(unit::test, "connect: again is the C call's EINVAL, and says that it is", "[states]") {
+    connection c;
+    fake::fail("rdma_connect", 1, EINVAL);
+    const caught failed([&] { c.client.connect(); });
+    CHECK(failed.code == EINVAL);
+    CHECK(contains(failed.cause, "called already"));
+    fake::fail("rdma_connect", 1, ENOMEM);
+    CHECK(caught([&] { c.client.connect(); }).cause.empty());
 }
 
 TEST_CASE_METHOD(unit::test, "connect: nobody listens on the port", "[states]") {

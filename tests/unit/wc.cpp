@@ -61,6 +61,7 @@ TEST_CASE_METHOD(unit::test, "wc: a failed completion has a wr_id, a status, a q
 TEST_CASE_METHOD(unit::test, "wc: why one failed, as a code and as an exception", "[wc]") {
     const wc good = completion(wc_status::success, IBV_WC_SEND);
     CHECK_FALSE(good.code());
+    CHECK(good.code().message() == "no error");
     CHECK_NOTHROW(good.check());
 
     const wc failed = completion(wc_status::rnr_retry_exc_err, IBV_WC_SEND);
@@ -74,9 +75,10 @@ TEST_CASE_METHOD(unit::test, "wc: why one failed, as a code and as an exception"
         CHECK(std::string(e.what()) == "ibv_poll_cq request 42 of queue pair 17: the peer had no receive posted");
         CHECK(contains(diagnose(e), "Post receives"));
     }
-    for (const auto status : {wc_status::loc_len_err, wc_status::loc_prot_err, wc_status::wr_flush_err,
-                              wc_status::mw_bind_err, wc_status::loc_access_err, wc_status::rem_inv_req_err,
-                              wc_status::rem_access_err, wc_status::rem_op_err, wc_status::retry_exc_err})
+    for (const auto status :
+         {wc_status::loc_len_err, wc_status::loc_qp_op_err, wc_status::loc_prot_err, wc_status::wr_flush_err,
+          wc_status::mw_bind_err, wc_status::loc_access_err, wc_status::rem_inv_req_err, wc_status::rem_access_err,
+          wc_status::rem_op_err, wc_status::retry_exc_err})
         CHECK_FALSE(diagnose(completion(status, IBV_WC_SEND).code(), "ibv_poll_cq").empty());
     CHECK(contains(diagnose(completion(wc_status::retry_exc_err, IBV_WC_SEND).code(), ""), "4791"));
     CHECK(contains(diagnose(completion(wc_status::rem_access_err, IBV_WC_SEND).code(), ""), "rkey"));

@@ -27,7 +27,7 @@ namespace detail {
     if (event.status == 0 || type == cm_event_type::user)
         return {};
     if (event.status < 0)
-        return {-event.status, std::system_category()};
+        return {public_errno(-event.status), std::system_category()};
     if (type == cm_event_type::rejected)
         return {event.status, reject_category()};
     if (type == cm_event_type::unreachable && is_datagram(event))
@@ -88,7 +88,7 @@ public:
     [[nodiscard]] std::span<const std::byte> private_data() const& noexcept RDMAXX_LIFETIMEBOUND {
         return {data_, size_};
     }
-    std::span<const std::byte> private_data() const&& = delete;
+    std::span<const std::byte> private_data() const&& = delete; // it ends with the snapshot
 
     /// `rejected: rejected by the peer's program`
     [[nodiscard]] std::string to_string() const {
@@ -209,7 +209,7 @@ public:
         RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return owns_request() ? cm_id_ref(raw_->id) : cm_id_ref();
     }
-    cm_id_ref request() const&& = delete;
+    cm_id_ref request() const&& = delete; // it ends with the event
 
     /// The new id of a connect_request: once. The event remains, and still has to end before the listener.
     /// @throws error EINVAL for another event, or when it was taken; ENOMEM, and the id stays in the event
@@ -230,7 +230,7 @@ public:
         RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         return raw_ != nullptr ? detail::private_data_of(*raw_) : std::span<const std::byte>();
     }
-    std::span<const std::byte> private_data() const&& = delete;
+    std::span<const std::byte> private_data() const&& = delete; // it ends with the event
 
     /// The connection parameters of connect_request, connect_response and established of a connected id.
     /// @throws error EINVAL for an event that has none
@@ -239,14 +239,14 @@ public:
         detail::check(has_conn_param());
         return raw_->param.conn;
     }
-    const rdma_conn_param& conn_param() const&& = delete;
+    const rdma_conn_param& conn_param() const&& = delete; // it ends with the event
     /// @return null for an event that has none
     [[nodiscard]] const rdma_conn_param* conn_param(std::error_code& ec) const& noexcept
         RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         detail::assign(ec, has_conn_param());
         return ec ? nullptr : &raw_->param.conn;
     }
-    const rdma_conn_param* conn_param(std::error_code& ec) const&& = delete;
+    const rdma_conn_param* conn_param(std::error_code& ec) const&& = delete; // it ends with the event
 
     /// The datagram parameters (address handle attributes, queue pair number, Q_Key) of connect_request and established
     /// of a datagram id, and of multicast_join. Their private_data is not for use: see private_data().
@@ -256,14 +256,14 @@ public:
         detail::check(has_ud_param());
         return raw_->param.ud;
     }
-    const rdma_ud_param& ud_param() const&& = delete;
+    const rdma_ud_param& ud_param() const&& = delete; // it ends with the event
     /// @return null for an event that has none
     [[nodiscard]] const rdma_ud_param* ud_param(std::error_code& ec) const& noexcept
         RDMAXX_LIFETIMEBOUND RDMAXX_CALLABLE_WHEN("unconsumed", "unknown") {
         detail::assign(ec, has_ud_param());
         return ec ? nullptr : &raw_->param.ud;
     }
-    const rdma_ud_param* ud_param(std::error_code& ec) const&& = delete;
+    const rdma_ud_param* ud_param(std::error_code& ec) const&& = delete; // it ends with the event
 
     /// The pointer that cm_id::join_multicast was given, for multicast_join and multicast_error; null otherwise.
     template <class T>

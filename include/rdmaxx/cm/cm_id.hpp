@@ -240,7 +240,10 @@ private:
                                          multicast_membership& out) noexcept {
         if (const detail::status result = need_device("rdma_join_multicast"); result.failed())
             return result;
-        return out.join(block(), group, context, flags);
+        detail::status result = out.join(block(), group, context, flags);
+        if (result.value == EINVAL && ps() == port_space::tcp)
+            result.cause = "groups are for datagrams: the id's port space is tcp, and not udp";
+        return result;
     }
 };
 

@@ -28,7 +28,9 @@ namespace rdmaxx::inline v0::detail {
 /// Collects sentences; each answers one question about this machine.
 class diagnosis {
 public:
-    RDMAXX_COLD void add(const std::string& sentence) { text_.append(text_.empty() ? "" : "\n").append(sentence); }
+    RDMAXX_COLD void add(const std::string& sentence) {
+        text_.append(text_.empty() || sentence.empty() ? "" : "\n").append(sentence);
+    }
     [[nodiscard]] const std::string& text() const noexcept { return text_; }
 
     /// Entries of a folder that start with `prefix`: -1 where there is no such folder.
@@ -98,6 +100,49 @@ private:
     return std::strncmp(call, prefix, std::strlen(prefix)) == 0;
 }
 
+/// What a C call says with EINVAL, where its man page does not tell; empty where nothing is known.
+[[nodiscard]] RDMAXX_COLD inline const char* invalid_argument(const char* call) noexcept {
+    if (is_call(call, "ibv_create_qp") || is_call(call, "rdma_create_qp"))
+        return "More work requests, SGEs or inline data than the device has (query_device: max_qp_wr, max_sge; the "
+               "inline limit is found by trying), or a PD or CQ of another device.";
+    if (is_call(call, "ibv_create_cq"))
+        return "A CQ takes from 1 to max_cqe completions (query_device), and a completion vector below the context's "
+               "num_comp_vectors.";
+    if (is_call(call, "ibv_create_srq") || is_call(call, "rdma_create_srq"))
+        return "More receives or SGEs than the device has (query_device: max_srq_wr, max_srq_sge), or none.";
+    if (is_call(call, "ibv_modify_qp"))
+        return "No such transition from the queue pair's state, or an attribute that it needs was not set, or one that "
+               "it does not take was (ibv_modify_qp(3) has the table); else a value is wrong: a port, a GID or P_Key "
+               "index, an access flag, a depth.";
+    if (is_call(call, "ibv_post_send"))
+        return "More SGEs or inline data than were granted, an operation that the queue pair does not have, an atomic "
+               "whose result is not 8 bytes or whose bytes at the peer are not aligned to 8, or the queue pair is not "
+               "in a state that takes sends: that is after established.";
+    if (is_call(call, "ibv_post_recv"))
+        return "More SGEs than were granted, or the queue pair receives from a shared queue (post to that one), or is "
+               "not in a state that takes requests.";
+    if (is_call(call, "ibv_post"))
+        return "More SGEs than were granted, or an operation that the queue does not have.";
+    if (is_call(call, "ibv_bind_mw"))
+        return "It binds a window of type 1 (send_wr::bind_mw binds one of type 2), of the queue pair's PD, to a "
+               "region "
+               "with access::mw_bind, for no more access than the region has.";
+    if (is_call(call, "ibv_reg_mr"))
+        return "An empty range, or access that the device does not have.";
+    if (is_call(call, "ibv_dereg_mr"))
+        return "A memory window may still be bound to the region: it is invalidated, bound elsewhere or ended first.";
+    if (is_call(call, "rdma_connect"))
+        return "No route yet (route_resolved comes first), or more responder_resources or initiator_depth than the "
+               "device has.";
+    return "";
+}
+
+[[nodiscard]] RDMAXX_COLD inline const char* not_supported(const char* call) noexcept {
+    if (is_call(call, "ibv_create_cq_ex"))
+        return "The device lacks one of the wc_fields that were asked for, or a flag of the attributes.";
+    return "The device, its driver or the kernel does not have this (query_device_ex says what there is).";
+}
+
 [[nodiscard]] RDMAXX_COLD inline std::string diagnose_errno(int value, const char* call) {
     diagnosis d;
     const bool address = is_call(call, "rdma_resolve") || is_call(call, "rdma_bind") || is_call(call, "rdma_get_cm");
@@ -121,24 +166,15 @@ private:
     case EMFILE:
     case ENFILE: d.open_files(); break;
     case ENOMEM:
-        if (is_call(call, "ibv_post"))
+        if (is_call(call, "ibv_post_send") || is_call(call, "ibv_bind"))
             d.add("The queue is full: poll the CQ for a signaled request that has completed, and post again.");
+        else if (is_call(call, "ibv_post"))
+            d.add("The queue is full: it has as many requests as it was made for, and each that completes makes room.");
         else
             d.locked_memory();
         break;
-    case EINVAL:
-        if (is_call(call, "ibv_create_qp") || is_call(call, "rdma_create_qp"))
-            d.add("More work requests, SGEs or inline data than the device has (query_device: max_qp_wr, "
-                  "max_sge; the "
-                  "inline limit is found by trying), or a PD or CQ of another device.");
-        else if (is_call(call, "ibv_modify_qp"))
-            d.add("No such transition from the queue pair's state, or an attribute that it needs was not "
-                  "set, or one "
-                  "that it does not take was (ibv_modify_qp(3) has the table).");
-        else if (is_call(call, "ibv_post"))
-            d.add("More SGEs or inline data than were granted, or the queue pair is not in a state that "
-                  "takes requests.");
-        break;
+    case EINVAL: d.add(invalid_argument(call)); break;
+    case EOPNOTSUPP: d.add(not_supported(call)); break;
     case EFAULT:
         if (is_call(call, "ibv_reg_mr"))
             d.add("The memory is not mapped, or not writable although local_write was asked for.");
@@ -166,6 +202,9 @@ private:
     case 1: // loc_len_err
         return "Post receives as long as the longest message (of a datagram, 40 bytes longer: the routing header comes "
                "first).";
+    case 2: // loc_qp_op_err
+        return "The queue pair does not take the request. On Soft-RoCE a receive ends so when it is shorter than its "
+               "message, or its SGEs name memory that is gone, of another PD, or without local_write.";
     case 4: // loc_prot_err
         return "Look at the SGEs: each lies inside its region, with the lkey of that, in the queue pair's PD; what is "
                "received or read into needs local_write; and the region must stay until the completion.";
@@ -180,7 +219,8 @@ private:
     case 8:  // loc_access_err
     case 10: // rem_access_err
         return "Registration and queue pair need remote_read, remote_write or remote_atomic, as the operation is; the "
-               "rkey must be of a region that still exists, and the range inside it.";
+               "rkey must be of a region that still exists, or of a window that is still bound, and the range inside "
+               "it.";
     case 11: // rem_op_err
         return "The peer's queue pair failed: its completions and asynchronous events say why.";
     case 12: // retry_exc_err

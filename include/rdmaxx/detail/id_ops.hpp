@@ -212,7 +212,12 @@ protected:
             return {"rdma_resolve_addr", EINVAL, "empty address"};
         auto* from = local != nullptr && *local ? const_cast<sockaddr*>(local->data()) : nullptr;
         auto* to = const_cast<sockaddr*>(peer.data());
-        return check_errno_call("rdma_resolve_addr", ::rdma_resolve_addr, this->native_handle(), from, to, timeout_ms);
+        status result =
+            check_errno_call("rdma_resolve_addr", ::rdma_resolve_addr, this->native_handle(), from, to, timeout_ms);
+        const address own = from != nullptr ? *local : local_address();
+        if (result.value == EINVAL && own && own.family() != peer.family())
+            result.cause = "this side's address and the peer's are of two families";
+        return result;
     }
 
     [[nodiscard]] status do_resolve_route(int timeout_ms) const noexcept {
@@ -511,9 +516,11 @@ protected:
             result.failed())
             return result;
         rdma_conn_param c = to_c(param);
-        const status result = check_errno("rdma_connect", ::rdma_connect(this->native_handle(), &c));
+        status result = check_errno("rdma_connect", ::rdma_connect(this->native_handle(), &c));
         if (!result.failed())
             block().connecting = true;
+        else if (result.value == EINVAL && block().connecting && block().phase != id_phase::unknown)
+            result.cause = "connect or accept was called already: an id is for one connection";
         return result;
     }
 
