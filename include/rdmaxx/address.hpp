@@ -118,7 +118,7 @@ public:
 
     /// The address for a C call, as long as this object lives; size() bytes.
     [[nodiscard]] const sockaddr* data() const& noexcept RDMAXX_LIFETIMEBOUND { return &raw_.base; }
-    [[nodiscard]] const sockaddr* data() const&& = delete;
+    [[nodiscard]] const sockaddr* data() const&& = delete; // it ends with the address
     [[nodiscard]] std::size_t size() const noexcept { return length_of(raw_.base.sa_family); }
 
     /// The text form that parse() reads; the port is left out where it is 0. Empty for an empty address.

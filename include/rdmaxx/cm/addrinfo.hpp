@@ -170,7 +170,7 @@ public:
     [[nodiscard]] addrinfo_entry front() const& noexcept RDMAXX_LIFETIMEBOUND {
         return *begin();
     }
-    addrinfo_entry front() const&& = delete;
+    addrinfo_entry front() const&& = delete; // its entries end with the list
 
 private:
     /// What an error is about: `node:service`.

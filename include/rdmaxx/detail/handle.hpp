@@ -185,7 +185,7 @@ public:
 
     /// The non-owning handle, from an owner that stays.
     operator ref_type() const& noexcept { return ref_type(raw_); } // NOLINT(*-explicit-*): an owner is a ref and more
-    operator ref_type() const&& = delete;                          // NOLINT(*-explicit-*)
+    operator ref_type() const&& = delete; // NOLINT(*-explicit-*): it would outlive its owner, which ends here
 
     /// Ends the object now and reports what the destructor could only hand to the hook. An empty owner: no effect.
     ///

@@ -149,7 +149,7 @@ public:
                 return device;
         return device_ref();
     }
-    device_ref find(const char* name) const&& = delete;
+    device_ref find(const char* name) const&& = delete; // its elements end with the list
 
 private:
     explicit device_list(std::nullptr_t) noexcept {}

@@ -301,17 +301,28 @@ private:
     }
 };
 
-/// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end with the
-/// statement: an lvalue, or a view such as std::span.
+// The parts of registrable: the compiler names the one that is not met.
+
+/// An array, a vector, a span ... (One object is std::span(&object, 1).)
 template <class Range>
-concept registrable = requires(Range& range) {
+concept contiguous_range = requires(Range& range) {
     std::span(range);
-}
-&&(std::is_lvalue_reference_v<Range> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>)&&std::
-    is_trivially_copyable_v<typename decltype(std::span(std::declval<Range&>()))::value_type>;
+};
+/// An lvalue, or a view such as std::span: its memory does not end with the statement.
+template <class Range>
+concept not_a_temporary =
+    std::is_lvalue_reference_v<Range> || std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 template <class Range>
 using element_of = typename decltype(std::span(std::declval<Range&>()))::element_type;
+
+template <class Range>
+concept of_trivially_copyable_objects = std::is_trivially_copyable_v<std::remove_const_t<element_of<Range>>>;
+
+/// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end with the
+/// statement.
+template <class Range>
+concept registrable = contiguous_range<Range> && not_a_temporary<Range> && of_trivially_copyable_objects<Range>;
 
 } // namespace detail
 
@@ -398,8 +409,8 @@ struct mr_rereg {
         changed = result == 0 || result == IBV_REREG_MR_ERR_DO_FORK_OLD;
         if (changed && to_other_pd)
             domain = change.pin_;
-        if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-            return {"ibv_rereg_mr", errno, "the device cannot; the region is as before"};
+        if (const int error = result != 0 ? last_errno() : 0; error == EOPNOTSUPP || error == ENOSYS)
+            return {"ibv_rereg_mr", error, "the device cannot; the region is as before"};
         switch (result) {
         case 0: return {};
         case IBV_REREG_MR_ERR_INPUT: return {"ibv_rereg_mr", errno != 0 ? errno : EINVAL, "the region is as before"};
@@ -437,6 +448,7 @@ struct mr_rereg {
 ///
 ///     std::vector<std::byte> buffer(4096);
 ///     rdmaxx::mr mr(pd, buffer, access::local_write | access::remote_read);
+///     rdmaxx::mr one(pd, std::span(&object, 1)); // of one object
 ///
 /// While a program may fork, memory of its own pages is safer: registered_buffer (verbs/registered_buffer.hpp).
 class mr : public detail::mr_ops<detail::owner<detail::mr_traits>> {

@@ -1,5 +1,9 @@
 // expect-gcc: no matching function
 // expect-clang: no matching (constructor|function)
+// expect-gcc: contiguous_range
+// expect-gcc: of_trivially_copyable_objects
+// expect-clang: contiguous_range
+// expect-clang: of_trivially_copyable_objects
 //
 // Hardware reads and writes bytes. Objects that own something else do not survive that.
 #include <rdmaxx/verbs/mr.hpp>

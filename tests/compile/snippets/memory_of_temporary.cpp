@@ -1,5 +1,7 @@
 // expect-gcc: no matching function
 // expect-clang: no matching (constructor|function)
+// expect-gcc: not_a_temporary
+// expect-clang: not_a_temporary
 //
 // The memory is the caller's, and must outlive its registration: a container that ends with the statement
 // does not.
