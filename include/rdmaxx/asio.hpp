@@ -67,7 +67,7 @@ struct standalone_asio {
 
 } // namespace detail
 
-/// Standalone Asio. (After `using namespace rdmaxx`, Asio's own namespace has to be written `::asio`.)
+/// Standalone Asio. (After `using namespace rdmaxx`, Asio's own namespace needs a leading `::`.)
 namespace asio {
 
 /// An event_channel in an event loop: async_get_cm_event(token).

@@ -395,7 +395,7 @@ public:
     /// Of an owner that stays.
     cq_ex_ref(const cq_ex<Fields>& owner) noexcept // NOLINT(*-explicit-*): an owner is a ref and more
         : base(owner.native_handle()) {}
-    cq_ex_ref(const cq_ex<Fields>&&) = delete; // NOLINT(*-explicit-*)
+    cq_ex_ref(const cq_ex<Fields>&&) = delete; // NOLINT(*-explicit-*): it would outlive its owner
 
     /// For what CQs of either kind do.
     operator cq_ref() const noexcept { return cq_ref(this->native_handle()); } // NOLINT(*-explicit-*): it is one

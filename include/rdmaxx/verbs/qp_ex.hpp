@@ -431,7 +431,7 @@ public:
     /// Of an owner that stays.
     qp_ex_ref(const qp_ex<Ops, Type>& owner) noexcept // NOLINT(*-explicit-*): an owner is a ref and more
         : base(owner.native_handle()) {}
-    qp_ex_ref(const qp_ex<Ops, Type>&&) = delete; // NOLINT(*-explicit-*)
+    qp_ex_ref(const qp_ex<Ops, Type>&&) = delete; // NOLINT(*-explicit-*): it would outlive its owner
 
     /// For what queue pairs of either kind do.
     operator qp_ref() const noexcept { return qp_ref(this->native_handle()); } // NOLINT(*-explicit-*): it is one
