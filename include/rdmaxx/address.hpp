@@ -28,8 +28,8 @@ namespace rdmaxx::inline v0 {
 
 /// An IPv4 address, an IPv6 address with its scope, or an InfiniBand address (AF_IB), each with a port.
 ///
-/// A value: copyable, comparable, owns nothing. Ports are in host byte order. Numeric text only: names are resolved by
-/// rdma_getaddrinfo or getaddrinfo.
+/// A value: copyable, comparable, hashable, owns nothing. Ports are in host byte order. Numeric text only: names are
+/// resolved by rdma_getaddrinfo or getaddrinfo.
 ///
 ///     IPv4   192.0.2.9          192.0.2.9:7471
 ///     IPv6   fe80::1%eth0       [fe80::1%eth0]:7471
@@ -48,12 +48,14 @@ public:
         set_port(port);
     }
 
-    /// Copies a sockaddr. An unknown family or a length shorter than the family's gives an empty address.
-    explicit address(const sockaddr* from) noexcept {
-        if (from == nullptr)
+    /// Copies a sockaddr that is as long as its family's are. Null, or an unknown family, gives an empty address.
+    explicit address(const sockaddr* from) noexcept : address(from, from != nullptr ? length_of(from->sa_family) : 0) {}
+    /// The same with its length, as recvfrom(2) and getaddrinfo(3) tell it: shorter than the family's is empty, too.
+    address(const sockaddr* from, std::size_t length) noexcept {
+        if (from == nullptr || length < sizeof(sockaddr))
             return;
-        if (const std::size_t length = length_of(from->sa_family); length != 0)
-            std::memcpy(&raw_, from, length);
+        if (const std::size_t own = length_of(from->sa_family); own != 0 && own <= length)
+            std::memcpy(&raw_, from, own);
     }
 
     /// From text in one of the forms above; the port is 0 where the text has none.
@@ -163,6 +165,8 @@ public:
     }
 
 private:
+    friend struct std::hash<address>;
+
     union storage {
         sockaddr base;
         sockaddr_in in;
@@ -179,6 +183,24 @@ private:
             return "\"" + std::string(text.substr(0, 80)) + (text.size() > 80 ? "...\"" : "\"");
         }
     };
+
+    /// Of what operator== compares.
+    [[nodiscard]] std::size_t hash() const noexcept {
+        const std::size_t rest = std::size_t{port()} + scope_id() * std::size_t{65537};
+        if (family() == AF_INET)
+            return hash_of(raw_.in.sin_addr) ^ rest;
+        if (family() == AF_INET6)
+            return hash_of(raw_.in6.sin6_addr) ^ rest;
+#if RDMAXX_HAS_AF_IB
+        if (family() == AF_IB)
+            return hash_of(raw_.ib.sib_addr) ^ hash_of(raw_.ib.sib_sid) ^ raw_.ib.sib_pkey;
+#endif
+        return 0;
+    }
+    template <class Number>
+    [[nodiscard]] static std::size_t hash_of(const Number& number) noexcept {
+        return std::hash<std::string_view>()({reinterpret_cast<const char*>(&number), sizeof number});
+    }
 
     [[nodiscard]] static std::size_t length_of(int family) noexcept {
         switch (family) {
@@ -338,5 +360,12 @@ private:
 };
 
 } // namespace rdmaxx::inline v0
+
+//! @cond
+template <>
+struct std::hash<rdmaxx::address> {
+    [[nodiscard]] std::size_t operator()(const rdmaxx::address& of) const noexcept { return of.hash(); }
+};
+//! @endcond
 
 #endif

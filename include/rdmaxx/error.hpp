@@ -7,6 +7,7 @@
 #include <rdmaxx/detail/time.hpp>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -52,13 +53,13 @@ namespace detail {
 /// Codes with a table of texts.
 class RDMAXX_EXPORT table_category : public std::error_category {
 public:
-    table_category(const char* name, const char* const* texts, int count) noexcept
+    constexpr table_category(const char* name, const char* const* texts, std::size_t count) noexcept
         : name_(name), texts_(texts), count_(count) {}
 
     [[nodiscard]] const char* name() const noexcept override { return name_; }
 
     [[nodiscard]] RDMAXX_COLD std::string message(int value) const override {
-        if (value >= 0 && value < count_)
+        if (value >= 0 && static_cast<std::size_t>(value) < count_)
             return texts_[value];
         return std::string(name_) + " " + std::to_string(value);
     }
@@ -66,7 +67,7 @@ public:
 private:
     const char* name_;
     const char* const* texts_;
-    int count_;
+    std::size_t count_;
 };
 
 /// Shared by both categories of answers of a peer: whatever the number, the connection was refused.
@@ -77,6 +78,18 @@ public:
     [[nodiscard]] std::error_condition default_error_condition(int) const noexcept override {
         return std::errc::connection_refused;
     }
+};
+
+/// A category that is never destroyed: a code may be looked at when main() has returned, by a destructor that logs.
+template <class Category>
+union RDMAXX_EXPORT never_destroyed {
+    template <class... Args>
+    constexpr explicit never_destroyed(Args... args) noexcept : value(args...) {}
+    never_destroyed(const never_destroyed&) = delete;
+    never_destroyed& operator=(const never_destroyed&) = delete;
+    ~never_destroyed() {} // NOLINT(*-use-equals-default): which would be deleted
+
+    Category value;
 };
 
 } // namespace detail
@@ -122,8 +135,9 @@ public:
         "reserved reason 34",
         "vendor option not supported",
     };
-    static const detail::refusal_category category("rdma_cm reject", texts, sizeof texts / sizeof *texts);
-    return category;
+    static const detail::never_destroyed<detail::refusal_category> category("rdma_cm reject", texts,
+                                                                            sizeof texts / sizeof *texts);
+    return category.value;
 }
 
 /// The status of RDMA_CM_EVENT_UNREACHABLE above zero on a datagram id: InfiniBand's table of SIDR statuses (1: nobody
@@ -137,8 +151,9 @@ public:
         "request redirected",
         "unsupported version",
     };
-    static const detail::refusal_category category("rdma_cm sidr", texts, sizeof texts / sizeof *texts);
-    return category;
+    static const detail::never_destroyed<detail::refusal_category> category("rdma_cm sidr", texts,
+                                                                            sizeof texts / sizeof *texts);
+    return category.value;
 }
 
 /// Why a work request failed: enum ibv_wc_status, as wc::code() gives it.
@@ -169,8 +184,9 @@ public:
         "an operation on tagged receives failed: the list is out of step",
         "a tagged message was announced, and not all of it came",
     };
-    static const detail::table_category category("ibv_wc status", texts, sizeof texts / sizeof *texts);
-    return category;
+    static const detail::never_destroyed<detail::table_category> category("ibv_wc status", texts,
+                                                                          sizeof texts / sizeof *texts);
+    return category.value;
 }
 
 // ---------------------------------------------------------------------------------------------------------------

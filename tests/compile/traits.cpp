@@ -14,6 +14,8 @@
 #include <concepts>
 #include <cstddef>
 #include <functional>
+#include <iterator>
+#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -168,6 +170,25 @@ static_assert(std::same_as<decltype(*std::declval<device_list&>().begin()), devi
 static_assert(std::same_as<decltype(*std::declval<devices&>().begin()), context_ref>);
 static_assert(std::same_as<decltype(*std::declval<rdmaxx::addrinfo&>().begin()), addrinfo_entry>);
 
+// Ranges, as algorithms ask for them; none whose elements outlive it.
+template <class Range>
+constexpr bool is_list() {
+    static_assert(std::ranges::forward_range<const Range&> && std::ranges::common_range<const Range&>);
+    static_assert(!std::ranges::borrowed_range<Range>);
+    return true;
+}
+static_assert(is_list<device_list>() && is_list<devices>() && is_list<rdmaxx::addrinfo>() && is_list<gid_table>());
+static_assert(std::ranges::contiguous_range<const gid_table&> && std::ranges::sized_range<const gid_table&>);
+template <bool Throws>
+constexpr bool is_polled() {
+    using range = completion_range<wc_fields::standard, Throws>;
+    static_assert(std::ranges::input_range<range&> && std::input_iterator<typename range::iterator>);
+    static_assert(std::sentinel_for<typename range::sentinel, typename range::iterator>);
+    static_assert(noexcept(++std::declval<typename range::iterator&>()) == !Throws);
+    return true;
+}
+static_assert(is_polled<true>() && is_polled<false>());
+
 // Owners that are more than their C object: a synchronous id is no cm_id, and a membership leaves its group.
 static_assert(is_owner<sync_id>() && is_owner<multicast_membership>());
 static_assert(!std::is_constructible_v<cm_id, sync_id> && !std::is_convertible_v<cm_id, sync_id>);
@@ -279,6 +300,7 @@ static_assert(!std::is_trivially_copyable_v<send_wr_n<2>>);
 
 static_assert(std::copyable<address> && std::is_trivially_copyable_v<address> && std::equality_comparable<address>);
 static_assert(std::is_nothrow_default_constructible_v<address>);
+static_assert(hashable<address>&& noexcept(std::hash<address>()(address())) && hashable<gid>);
 static_assert(!std::is_convertible_v<const sockaddr*, address> && !std::is_convertible_v<address&, const sockaddr*>);
 
 static_assert(std::is_trivially_copyable_v<remote_buffer> && std::equality_comparable<remote_buffer>);
@@ -288,6 +310,8 @@ static_assert(std::copyable<qp_attr> && std::copyable<qp_init_attr> && std::copy
 
 static_assert(std::derived_from<error, std::system_error> && std::derived_from<unexpected_event, error>);
 static_assert(std::derived_from<post_error, error> && std::is_nothrow_copy_constructible_v<error>);
+static_assert(std::is_nothrow_copy_constructible_v<unexpected_event> &&
+              std::is_nothrow_copy_constructible_v<post_error>);
 
 // Enums have the C values, and are no numbers.
 static_assert(static_cast<int>(cm_event_type::connect_request) == RDMA_CM_EVENT_CONNECT_REQUEST);

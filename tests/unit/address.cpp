@@ -2,6 +2,7 @@
 #include "test.hpp"
 
 #include <cstring>
+#include <unordered_set>
 
 #include <net/if.h>
 #include <netinet/in.h>
@@ -216,11 +217,41 @@ TEST_CASE_METHOD(unit::test, "address: equal are those with the same family, add
     std::memcpy(&flow, v6.data(), sizeof flow);
     flow.sin6_flowinfo = htonl(5);
     CHECK(address(reinterpret_cast<const sockaddr*>(&flow)) == v6);
+    CHECK(std::hash<address>()(address(reinterpret_cast<const sockaddr*>(&flow))) == std::hash<address>()(v6));
 #if RDMAXX_HAS_AF_IB
     CHECK(address::parse("ib[fe80::1]:0x1") != address::parse("ib[fe80::1]:0x2"));
     CHECK(address::parse("ib[fe80::1]:0x1") != address::parse("ib[fe80::2]:0x1"));
     CHECK(address::parse("ib[fe80::1]") != address::parse("fe80::1"));
 #endif
+}
+
+TEST_CASE_METHOD(unit::test, "address: of a sockaddr with its length", "[address]") {
+    for (const char* text : {"192.0.2.9:7471", "[fe80::1]:7471"}) {
+        CAPTURE(text);
+        const address whole = address::parse(text);
+        CHECK(address(whole.data(), whole.size()) == whole);
+        CHECK(address(whole.data(), sizeof(sockaddr_storage)) == whole);
+        CHECK_FALSE(address(whole.data(), whole.size() - 1));
+        CHECK_FALSE(address(whole.data(), 0));
+    }
+    CHECK_FALSE(address(nullptr, sizeof(sockaddr_in)));
+}
+
+TEST_CASE_METHOD(unit::test, "address: hashes what is compared", "[address]") {
+    std::unordered_set<address> set;
+    for (const char* text : {
+             "192.0.2.9", "192.0.2.9:7471", "192.0.2.8:7471", "fe80::1", "[fe80::1]:7471", "fe80::1%lo", "fe80::2",
+#if RDMAXX_HAS_AF_IB
+                 "ib[fe80::1]", "ib[fe80::1]:0x1061d2f", "ib[fe80::2]:0x1061d2f"
+#endif
+         }) {
+        CAPTURE(text);
+        const address one = address::parse(text);
+        CHECK(set.insert(one).second);
+        CHECK_FALSE(set.insert(address::parse(text)).second);
+        CHECK(std::hash<address>()(one) != std::hash<address>()(address()));
+    }
+    CHECK(set.insert(address()).second);
 }
 
 TEST_CASE_METHOD(unit::test, "address: of a null pointer or an unknown family is empty", "[address]") {

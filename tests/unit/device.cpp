@@ -191,6 +191,8 @@ TEST_CASE_METHOD(unit::test, "gid: is what RoCE has for an address", "[device]")
     CHECK(v6.interface_id() == 0x505400fffe000001);
     CHECK(v6 == gid(v6.raw()));
     CHECK(v6 != v4);
+    CHECK(std::hash<gid>()(v6) == std::hash<gid>()(gid(v6.raw())));
+    CHECK(std::hash<gid>()(v6) != std::hash<gid>()(v4));
     CHECK(gid(address()) == gid());
 #if RDMAXX_HAS_AF_IB
     CHECK(gid(address::parse("ib[fe80::5054:ff:fe00:1]")) == v6);

@@ -36,8 +36,8 @@ public:
 
 /// The EAI_... codes of getaddrinfo(3): a name that is not known, a service that is not, ...
 [[nodiscard]] RDMAXX_EXPORT inline const std::error_category& addrinfo_category() noexcept {
-    static const detail::addrinfo_category_type category;
-    return category;
+    static const detail::never_destroyed<detail::addrinfo_category_type> category;
+    return category.value;
 }
 
 namespace detail {

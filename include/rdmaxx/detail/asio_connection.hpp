@@ -258,9 +258,9 @@ private:
     shared_state state_;
 };
 
-/// A listener whose accept() is a coroutine. Move-only, as the I/O objects are: to one thread or strand at a time, and
-/// a moved-from one may be assigned to and destroyed.
-/// Destroying one closes it; the connections that it has accepted are not touched.
+/// A listener whose accept() is a coroutine. Move-only, as the I/O objects are: to one thread or strand at a time. A
+/// moved-from one may be assigned to and destroyed. Destroying one closes it; the connections that it has accepted are
+/// not touched.
 template <class Net, class Executor>
 class basic_acceptor {
     template <class T>

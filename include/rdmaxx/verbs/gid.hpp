@@ -14,11 +14,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace rdmaxx::inline v0 {
 
-/// A port's address in packets, 128 bits. A plain value.
+/// A port's address in packets, 128 bits. A plain value, comparable and hashable.
 ///
 /// On RoCE it is an IP address: the IPv6 one itself, or the IPv4 one in its mapped form.
 class gid {
@@ -208,5 +209,14 @@ struct gid_queries {
 #endif
 
 } // namespace rdmaxx::inline v0
+
+//! @cond
+template <>
+struct std::hash<rdmaxx::gid> {
+    [[nodiscard]] std::size_t operator()(const rdmaxx::gid& of) const noexcept {
+        return std::hash<std::string_view>()({reinterpret_cast<const char*>(of.raw().raw), sizeof of.raw().raw});
+    }
+};
+//! @endcond
 
 #endif

@@ -3,6 +3,7 @@
 #include "part.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <dlfcn.h>
@@ -32,6 +33,7 @@ void compare(const part& a, const part& b) {
     expect(a.reject_category() == b.reject_category(), "two reject categories", a, b);
     expect(a.sidr_category() == b.sidr_category(), "two SIDR categories", a, b);
     expect(a.addrinfo_category() == b.addrinfo_category(), "two addrinfo categories", a, b);
+    expect(a.wc_category() == b.wc_category(), "two categories of completions", a, b);
     expect(a.hang_report_after_ns == b.hang_report_after_ns, "two times for hang reports", a, b);
 
     heard = 0;
@@ -52,6 +54,21 @@ void compare(const part& a, const part& b) {
 
 } // namespace
 
+/// Destroyed after what main() was the first to use.
+struct at_exit {
+    std::error_code code;
+
+    explicit at_exit(std::error_code of) noexcept : code(of) {}
+    ~at_exit() {
+        if (code != std::errc::connection_refused) {
+            std::printf("a category is gone before the codes are\n");
+            std::fflush(stdout);
+            std::_Exit(1);
+        }
+    }
+};
+at_exit last(std::make_error_code(std::errc::connection_refused));
+
 int main(int, char** argv) {
     void* plugin = ::dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (plugin == nullptr) {
@@ -68,5 +85,6 @@ int main(int, char** argv) {
     for (const part* a : parts)
         for (const part* b : parts)
             compare(*a, *b);
+    last.code = std::error_code(8, rdmaxx::reject_category());
     return failures == 0 ? 0 : 1;
 }

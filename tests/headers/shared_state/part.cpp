@@ -19,6 +19,9 @@ const std::error_category* sidr_category() noexcept {
 const std::error_category* addrinfo_category() noexcept {
     return &rdmaxx::addrinfo_category();
 }
+const std::error_category* wc_category() noexcept {
+    return &rdmaxx::wc_category();
+}
 
 void set_destroy_failure_hook(rdmaxx::destroy_failure_hook hook) noexcept {
     rdmaxx::set_destroy_failure_hook(hook);
@@ -65,6 +68,7 @@ const part* JOINED(part_, PART)() noexcept {
         reject_category,
         sidr_category,
         addrinfo_category,
+        wc_category,
         set_destroy_failure_hook,
         report_destroy_failure,
         set_hang_hook,

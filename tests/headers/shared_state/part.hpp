@@ -12,6 +12,7 @@ struct part {
     const std::error_category* (*reject_category)() noexcept;
     const std::error_category* (*sidr_category)() noexcept;
     const std::error_category* (*addrinfo_category)() noexcept;
+    const std::error_category* (*wc_category)() noexcept;
 
     // Hooks: set here, heard there.
     void (*set_destroy_failure_hook)(rdmaxx::destroy_failure_hook hook) noexcept;
