@@ -111,6 +111,22 @@ TEST_CASE_METHOD(fixture, "a type 2 window is shown and taken back by requests",
     CHECK(read_at(c, part.remote(key)) == wc_status::rem_access_err);
 }
 
+TEST_CASE_METHOD(fixture, "a window of a region with another iova is reached by that", "[memory][ib]") {
+    connection c;
+    const auto in_page = reinterpret_cast<std::uintptr_t>(c.server.memory.data()) % 4096;
+    const rdmaxx::iova_mr region = rdmaxx::iova_mr::reg_mr_iova(
+        c.local.domain, c.server.memory, 0x7000'0000'0000 + in_page, full_access | access::mw_bind);
+    c.server.put("0123456789abcdef");
+    const rdmaxx::mw window(c.local.domain, rdmaxx::mw_type::type_2);
+    const rdmaxx::rkey key = inc_rkey(window.rkey());
+    const rdmaxx::mw_bind_info part(region, 4, 8, access::remote_read);
+    c.server.qp.post_send(send_wr::bind_mw(window, key, part).signaled());
+    CHECK(c.server.next_ok().opcode() == wc_opcode::bind_mw);
+    CHECK(part.remote(key).address == 0x7000'0000'0000 + in_page + 4);
+    CHECK(read_at(c, part.remote(key)) == wc_status::success);
+    CHECK(c.client.text(8) == "456789ab");
+}
+
 TEST_CASE_METHOD(fixture, "a send takes the peer's window back, and says so there", "[memory][ib]") {
     connection c;
     const rdmaxx::mr region(c.local.domain, c.server.memory, full_access | access::mw_bind);

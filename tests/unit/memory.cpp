@@ -385,6 +385,16 @@ TEST_CASE_METHOD(unit::test, "mw_bind_info: lies inside its region", "[memory]")
     CHECK(number(ec) == ERANGE);
     static_cast<void>(mw_bind_info::create(mr_ref(), 0, 0, access::remote_read, ec));
     CHECK(number(ec) == EINVAL);
+    const iova_mr moved = iova_mr::reg_mr_iova(with.pd, memory, 0x10000, access::local_write | access::mw_bind);
+    const mw_bind_info at_iova(moved, 8, 16, access::remote_read);
+    CHECK(at_iova.raw().mr == moved.native_handle());
+    CHECK(at_iova.raw().addr == 0x10008);
+    CHECK(at_iova.remote(rkey{3}) == remote_buffer{0x10008, rkey{3}, 16});
+    CHECK(caught([&] { static_cast<void>(mw_bind_info(moved, 60, 5, access::remote_read)); }).code == ERANGE);
+    static_cast<void>(mw_bind_info::create(iova_mr(), 0, 0, access::remote_read, ec));
+    CHECK(number(ec) == EINVAL);
+    CHECK(mw_bind_info::create(moved, 1, 2, access::remote_read, ec).raw().addr == 0x10001);
+    CHECK(!ec);
     const mw_bind_info zero(region, 8, 8, access::remote_read | access::zero_based);
     CHECK(zero.remote(rkey{3}) == remote_buffer{0, rkey{3}, 8});
     CHECK(whole.remote(rkey{3}, ec).address == whole.raw().addr);

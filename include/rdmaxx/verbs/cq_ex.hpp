@@ -105,7 +105,8 @@ public:
     }
 
 #if RDMAXX_HAS_LINUX_VERBS
-    /// The rkey that the peer's send_with_inv made invalid here; empty where it was another operation.
+    /// The rkey that the peer's send_with_inv made invalid here; empty where it was another operation. (Soft-RoCE sets
+    /// another bit, and it is empty there.)
     [[nodiscard]] std::optional<rkey> invalidated_rkey() const noexcept requires(has(Fields, wc_fields::imm)) {
         if (!is_recv() || !has(flags(), wc_flags::with_inv))
             return std::nullopt;

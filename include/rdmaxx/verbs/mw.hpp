@@ -4,9 +4,11 @@
 
 #include <rdmaxx/detail/handle.hpp>
 #include <rdmaxx/detail/verbs_api.hpp>
+#include <rdmaxx/fwd.hpp>
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/pd.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -52,6 +54,21 @@ struct mw_bind_info {
         return result;
     }
 
+    /// Of an iova_mr (verbs/iova_mr.hpp), whose addresses it has.
+    template <class Region>
+        requires std::same_as<Region, iova_mr> mw_bind_info(const Region& region, std::size_t offset,
+                                                            std::size_t length, access flags) {
+            detail::check(init(region, offset, length, flags));
+        }
+    template <class Region>
+        requires std::same_as<Region, iova_mr>
+    [[nodiscard]] static mw_bind_info create(const Region& region, std::size_t offset, std::size_t length, access flags,
+                                             std::error_code& ec) noexcept {
+        mw_bind_info result;
+        detail::assign(ec, result.init(region, offset, length, flags));
+        return result;
+    }
+
     /// The C struct.
     [[nodiscard]] const ibv_mw_bind_info& raw() const noexcept { return raw_; }
 
@@ -69,13 +86,19 @@ struct mw_bind_info {
     }
 
 private:
-    [[nodiscard]] detail::status init(mr_ref region, std::size_t offset, std::size_t length, access flags) noexcept {
+    [[nodiscard]] static std::uint64_t start_of(mr_ref region) noexcept {
+        return reinterpret_cast<std::uintptr_t>(region.addr());
+    }
+    [[nodiscard]] static std::uint64_t start_of(const auto& region) noexcept { return region.iova(); }
+
+    [[nodiscard]] detail::status init(const auto& region, std::size_t offset, std::size_t length,
+                                      access flags) noexcept {
         if (!region)
             return {"ibv_mw_bind_info", EINVAL, "empty region"};
         if (offset > region.length() || length > region.length() - offset)
             return {"ibv_mw_bind_info", ERANGE, "the window does not lie inside the memory region"};
         raw_.mr = region.native_handle();
-        raw_.addr = reinterpret_cast<std::uintptr_t>(region.addr()) + offset;
+        raw_.addr = start_of(region) + offset;
         raw_.length = length;
         raw_.mw_access_flags = static_cast<decltype(raw_.mw_access_flags)>(detail::bits(flags));
         return {};

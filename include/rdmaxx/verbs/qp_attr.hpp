@@ -253,7 +253,7 @@ public:
         raw_.create_flags |= detail::bits(value);
         return with(IBV_QP_INIT_ATTR_CREATE_FLAGS);
     }
-    /// Bytes of the headers that wr_batch's send_tso may carry.
+    /// Bytes of the header that send_wr::tso and batched_wr::tso may have.
     qp_init_attr_ex& max_tso_header(std::uint16_t bytes) noexcept {
         raw_.max_tso_header = bytes;
         return with(IBV_QP_INIT_ATTR_MAX_TSO_HEADER);

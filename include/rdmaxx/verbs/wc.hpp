@@ -215,7 +215,8 @@ struct wc : private ibv_wc {
         return ntohl(ibv_wc::imm_data);
     }
 
-    /// The rkey that the peer's send_with_inv made invalid here; empty where it was another operation.
+    /// The rkey that the peer's send_with_inv made invalid here; empty where it was another operation. (Soft-RoCE sets
+    /// another bit, and it is empty there.)
     [[nodiscard]] std::optional<rkey> invalidated_rkey() const noexcept {
         if (!is_recv() || !has(flags(), rdmaxx::wc_flags::with_inv))
             return std::nullopt;
