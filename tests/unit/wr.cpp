@@ -193,6 +193,22 @@ TEST_CASE_METHOD(unit::test, "send_wr_n: owns its SGEs, and each copy its own", 
         CHECK(inside(&copy, sizeof copy, copy.sg_list));
 }
 
+TEST_CASE_METHOD(unit::test, "send_wr_n: one that was told other SGEs refers to these, and its copies as well",
+                 "[wr]") {
+    const std::array<sge, 3> others{};
+    const sge own;
+    send_wr_n<1> small(send_wr::send(own));
+    send_wr& as_request = small;
+    as_request = send_wr::send(others).wr_id(7); // more of them than it has room for
+    const send_wr_n<1> copy = small;
+    send_wr_n<1> assigned(send_wr::send(own));
+    assigned = small;
+    for (const send_wr_n<1>* each : {&std::as_const(small), &copy, &std::as_const(assigned)}) {
+        CHECK(each->sges().data() == others.data());
+        CHECK(each->sges().size() == 3);
+    }
+}
+
 TEST_CASE_METHOD(unit::test, "send_wr_n: more SGEs than it has room for is EINVAL", "[wr]") {
     const std::array<sge, 3> three = {piece(), piece(), piece()};
     const caught refused([&] { const send_wr_n<2> wr(send_wr::send(three)); });

@@ -289,7 +289,7 @@ namespace detail {
 
 /// A request with room for N SGEs of its own, which follow it when it is copied.
 template <class Request, std::size_t N>
-class owning_wr : public Request {
+class RDMAXX_OWNER owning_wr : public Request {
 public:
     /// Copies the request and its SGEs.
     /// @throws error EINVAL if it has more than N
@@ -299,11 +299,11 @@ public:
         assign(ec, result.init(from));
         return result;
     }
-    owning_wr(const owning_wr& other) noexcept : Request(other) { take(other.sges()); }
+    owning_wr(const owning_wr& other) noexcept : Request(other) { take(other); }
     owning_wr& operator=(const owning_wr& other) noexcept {
         if (this != &other) {
             Request::operator=(other);
-            take(other.sges());
+            take(other);
         }
         return *this;
     }
@@ -318,13 +318,17 @@ private:
             return {"ibv_send_wr", EINVAL, "more SGEs than this request has room for"};
         }
         Request::operator=(from);
-        take(from.sges());
+        for (std::size_t i = 0; i < from.sges().size(); ++i)
+            sges_[i] = from.sges()[i];
+        this->sg_list = sges_;
         return {};
     }
-    void take(std::span<const sge> from) noexcept {
-        for (std::size_t i = 0; i < from.size(); ++i)
-            sges_[i] = from[i];
-        this->sg_list = sges_;
+    /// One that was told other SGEs, as the C struct that it is, goes on to refer to these.
+    void take(const owning_wr& other) noexcept {
+        for (std::size_t i = 0; i < N; ++i)
+            sges_[i] = other.sges_[i];
+        if (this->sg_list == other.sges_)
+            this->sg_list = sges_;
     }
 
     sge sges_[N];

@@ -76,6 +76,9 @@ void request_of_a_temporary_sge_with_setters(rdmaxx::qp_ref qp, const rdmaxx::mr
     auto receive = rdmaxx::recv_wr(mr.sge()).wr_id(1);                                         // bad
     std::array<rdmaxx::recv_wr, 1> row = {rdmaxx::recv_wr(mr.sge()).wr_id(1)};                 // bad
     const auto tagged = rdmaxx::ops_wr::tag_add(mr.sge(), 1, 1).wr_id(1);                      // bad
+    const rdmaxx::sge piece = mr.sge();
+    const auto of_owner = rdmaxx::recv_wr_n<1>(rdmaxx::recv_wr(piece)).wr_id(1); // bad
+    static_cast<void>(of_owner);
     qp.post_send(send);
     qp.post_recv(receive);
     qp.post_recv(row);
