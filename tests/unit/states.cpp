@@ -269,6 +269,27 @@ TEST_CASE_METHOD(unit::test, "connect: before the route is known is the C call's
     CHECK(fake::calls("rdma_connect") == 1);
 }
 
+TEST_CASE_METHOD(unit::test, "connect: without a queue pair is EINVAL, without a C call, but for datagrams",
+                 "[states]") {
+    fake::auto_connect();
+    event_channel channel;
+    cm_id id(channel);
+    resolve(channel, id, connection::address(), 1s);
+    check_refused(
+        "rdma_connect", "no queue pair", [&] { id.connect(); }, [&](std::error_code& ec) { id.connect({}, ec); });
+    id.connect({.qp_num = 17}); // of one that is not the id's
+    CHECK(fake::calls("rdma_connect") == 1);
+    cm_id datagrams(channel, port_space::udp);
+    datagrams.resolve_addr(connection::address(), 1s);
+    while (const cm_event event = channel.get_cm_event()) // the answer to the other id is among them
+        if (event.id() == datagrams && event.type() == type::addr_resolved)
+            break;
+    datagrams.resolve_route(1s);
+    channel.expect_and_ack(datagrams, type::route_resolved);
+    datagrams.connect();
+    CHECK(fake::calls("rdma_connect") == 2);
+}
+
 TEST_CASE_METHOD(unit::test, "connect: again is the C call's EINVAL, and says that it is", "[states]") {
     connection c;
     fake::fail("rdma_connect", 1, EINVAL);
@@ -599,7 +620,7 @@ TEST_CASE_METHOD(unit::test, "private data: an AF_IB connect carries 92 bytes, a
         [&](std::error_code& ec) { id.connect({.private_data = too_much}, ec); });
     const auto most = bytes(limit);
     std::error_code ec;
-    id.connect({.private_data = most}, ec);
+    id.connect({.private_data = most, .qp_num = 17}, ec);
     CHECK(fake::calls("rdma_connect") == 1); // what the peer says is another matter
 }
 #endif

@@ -85,7 +85,7 @@ TEST_CASE_METHOD(unit::test, "sync_id: another event than the answer is EPROTO, 
     id.resolve_route(1s, ec);
     CHECK(number(ec) == EPROTO);
     push_to(id, type::disconnected); // where established was expected
-    id.connect({}, ec);
+    id.connect({.qp_num = 17}, ec);
     CHECK(number(ec) == EPROTO);
     CHECK(id.last_event().type() == type::disconnected);
 }
@@ -98,10 +98,10 @@ TEST_CASE_METHOD(unit::test, "sync_id: an event that fails is the call's error, 
     id.resolve_addr(connection::address(), 1s, ec);
     CHECK(number(ec) == ETIMEDOUT);
     push_to(id, type::rejected, 28);
-    id.connect({}, ec);
+    id.connect({.qp_num = 17}, ec);
     CHECK(ec == std::error_code(28, reject_category()));
     push_to(id, type::unreachable, -EHOSTUNREACH);
-    id.connect({}, ec);
+    id.connect({.qp_num = 17}, ec);
     CHECK(number(ec) == EHOSTUNREACH);
 }
 

@@ -150,8 +150,8 @@ public:
 
     /// Asks the peer for a connection: established, rejected, unreachable or connect_error.
     /// An id whose connection failed cannot be used again: make a new one.
-    /// @throws error EINVAL before route_resolved, for too much private data (the limit is named), or for depths that
-    ///         the device does not have
+    /// @throws error EINVAL before route_resolved, without a queue pair (for datagrams none is needed), for too much
+    ///         private data (the limit is named), or for depths that the device does not have
     /// C call: rdma_connect(3).
     void connect(const conn_param& param = {}) { detail::check(do_connect(param), subject()); }
     void connect(const conn_param& param, std::error_code& ec) noexcept { detail::assign(ec, do_connect(param)); }

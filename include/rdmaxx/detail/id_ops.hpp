@@ -515,6 +515,8 @@ protected:
                                                      param.private_data.size());
             result.failed())
             return result;
+        if (!this->qp() && param.qp_num == 0 && this->native_handle()->qp_type != IBV_QPT_UD)
+            return {"rdma_connect", EINVAL, "no queue pair: create_qp comes before connect"};
         rdma_conn_param c = to_c(param);
         status result = check_errno("rdma_connect", ::rdma_connect(this->native_handle(), &c));
         if (!result.failed())
