@@ -51,6 +51,14 @@ struct standalone_asio {
         return ::asio::async_compose<Token, Signature>(std::forward<Operation>(operation), token, object);
     }
 
+    /// So that a handler of another signature is refused where it is given.
+    template <class Token, class Signature>
+#if defined(ASIO_HAS_CONCEPTS)
+    static constexpr bool accepts = ::asio::completion_token_for<Token, Signature>;
+#else
+    static constexpr bool accepts = true;
+#endif
+
 #if defined(ASIO_HAS_CO_AWAIT)
     template <class T, class Executor>
     using awaitable = ::asio::awaitable<T, Executor>;

@@ -55,6 +55,14 @@ struct boost_asio_net {
         return ::boost::asio::async_compose<Token, Signature>(std::forward<Operation>(operation), token, object);
     }
 
+    /// So that a handler of another signature is refused where it is given.
+    template <class Token, class Signature>
+#if defined(BOOST_ASIO_HAS_CONCEPTS)
+    static constexpr bool accepts = ::boost::asio::completion_token_for<Token, Signature>;
+#else
+    static constexpr bool accepts = true;
+#endif
+
 #if defined(BOOST_ASIO_HAS_CO_AWAIT)
     template <class T, class Executor>
     using awaitable = ::boost::asio::awaitable<T, Executor>;

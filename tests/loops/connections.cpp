@@ -106,6 +106,7 @@ TEST_CASE("connections: an echo", "[connections]") {
         rx::connection to = co_await rx::connection::connect(server_address);
         CHECK(to);
         CHECK(to.id().peer_address() == server_address);
+        CHECK(to.get_executor() == here.loop.get_executor());
         for (int i = 0; i < 20; ++i) {
             answer = co_await ask(to, "message " + std::to_string(i));
             CHECK(answer == "message " + std::to_string(i));

@@ -19,6 +19,18 @@ namespace net = asio;
 namespace rx = rdmaxx::asio;
 #endif
 
+/// A handler of another signature is no token: it is refused where it is given, and can be asked for.
+template <class Handler>
+concept takes_a_cm_event = requires(rx::event_channel& from, Handler handler) {
+    from.async_get_cm_event(std::move(handler));
+};
+using error_code = rx::event_channel::error_code;
+static_assert(takes_a_cm_event<void (*)(error_code, rdmaxx::cm_event)>);
+static_assert(takes_a_cm_event<void (*)(error_code, const rdmaxx::cm_event&)>);
+static_assert(takes_a_cm_event<net::use_future_t<>>);
+static_assert(!takes_a_cm_event<void (*)(error_code)> && !takes_a_cm_event<void (*)(error_code, rdmaxx::cm_event&)>);
+static_assert(!takes_a_cm_event<void (*)(error_code, rdmaxx::cq_event)>);
+
 int main() {
     net::io_context loop;
     rx::event_channel channel(loop);

@@ -201,6 +201,9 @@ public:
 
 protected:
     template <class Token>
+    static constexpr bool token_of = Net::template accepts<Token, void(error_code, event_type)>;
+
+    template <class Token>
     auto async_get(Token&& token) {
         return Net::template async_compose<void(error_code, event_type)>(
             get_operation<Net, Executor, Source>(state_), std::forward<Token>(token), state_->descriptor);
@@ -238,9 +241,8 @@ public:
     /// cancellation. The event is empty if and only if there is an error: operation_aborted, bad_descriptor, or one of
     /// event_channel::get_cm_event.
     template <class Token = typename Net::template default_token<Executor>>
-    auto async_get_cm_event(Token&& token = {}) {
-        return this->async_get(std::forward<Token>(token));
-    }
+        requires(base::template token_of<Token>)
+    auto async_get_cm_event(Token&& token = {}) { return this->async_get(std::forward<Token>(token)); }
 };
 
 /// A comp_channel in an event loop.
@@ -256,17 +258,16 @@ public:
 
     using base::base;
 
-    template <other_executor<Executor> Other>
     /// From one with another executor type.
+    template <other_executor<Executor> Other>
     explicit basic_comp_channel(basic_comp_channel<Net, Other>&& other)
         : base(Executor(other.get_executor()), other.release()) {}
 
     /// The next event: void(error_code, cq_event), for any completion token; otherwise as async_get_cm_event.
     /// A completion that was there before the CQ's request_notify raises none: poll after it, and then wait.
     template <class Token = typename Net::template default_token<Executor>>
-    auto async_get_cq_event(Token&& token = {}) {
-        return this->async_get(std::forward<Token>(token));
-    }
+        requires(base::template token_of<Token>)
+    auto async_get_cq_event(Token&& token = {}) { return this->async_get(std::forward<Token>(token)); }
 };
 
 /// A context, whose asynchronous events are read in an event loop. (Of a context that an id brought, the descriptor is
@@ -283,15 +284,14 @@ public:
 
     using base::base;
 
-    template <other_executor<Executor> Other>
     /// From one with another executor type.
+    template <other_executor<Executor> Other>
     explicit basic_context(basic_context<Net, Other>&& other) : base(Executor(other.get_executor()), other.release()) {}
 
     /// The next event: void(error_code, async_event), for any completion token; otherwise as async_get_cm_event.
     template <class Token = typename Net::template default_token<Executor>>
-    auto async_get_async_event(Token&& token = {}) {
-        return this->async_get(std::forward<Token>(token));
-    }
+        requires(base::template token_of<Token>)
+    auto async_get_async_event(Token&& token = {}) { return this->async_get(std::forward<Token>(token)); }
 };
 
 } // namespace rdmaxx::inline v0::detail

@@ -146,6 +146,8 @@ public:
 
     /// False when empty.
     [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
+    /// Where it runs. Not of an empty one.
+    [[nodiscard]] Executor get_executor() const noexcept { return state_->events->get_executor(); }
     /// For its addresses and its queue pair; as long as the connection. Not of an empty one.
     [[nodiscard]] const cm_id& id() const noexcept { return state_->id; }
 
@@ -322,7 +324,7 @@ public:
     }
 
     /// Where it runs.
-    [[nodiscard]] Executor get_executor() noexcept { return state_->events.get_executor(); }
+    [[nodiscard]] Executor get_executor() const noexcept { return state_->events.get_executor(); }
 
     /// With the port that the kernel chose. Empty when closed.
     [[nodiscard]] address local_address() const noexcept { return state_->listener.local_address(); }
