@@ -78,6 +78,8 @@ TEST_CASE_METHOD(unit::test, "device_list: names, GUIDs and kinds of its devices
     CHECK(names == std::vector<std::string>{"fake0", "iw0"});
     CHECK(devices.front() == *devices.begin());
     const device_ref iwarp = devices.find("iw0");
+    CHECK(devices.find(std::string("iw0")) == iwarp);
+    CHECK(devices.find(std::string_view("iw0 and more").substr(0, 3)) == iwarp);
     REQUIRE(iwarp);
     CHECK(iwarp.is_iwarp());
     CHECK(iwarp.transport_type() == transport_type::iwarp);

@@ -10,7 +10,7 @@
 #include <rdmaxx/verbs/device_attr.hpp>
 
 #include <cstdint>
-#include <cstring>
+#include <string_view>
 
 namespace rdmaxx::inline v0 {
 
@@ -143,13 +143,13 @@ public:
     }
 
     /// The device of that name, empty if there is none.
-    [[nodiscard]] device_ref find(const char* name) const& noexcept RDMAXX_LIFETIMEBOUND {
+    [[nodiscard]] device_ref find(std::string_view name) const& noexcept RDMAXX_LIFETIMEBOUND {
         for (const device_ref device : *this)
-            if (std::strcmp(device.name(), name) == 0)
+            if (device.name() == name)
                 return device;
         return device_ref();
     }
-    device_ref find(const char* name) const&& = delete; // its elements end with the list
+    device_ref find(std::string_view name) const&& = delete; // its elements end with the list
 
 private:
     explicit device_list(std::nullptr_t) noexcept {}
