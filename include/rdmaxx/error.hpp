@@ -20,6 +20,8 @@ namespace rdmaxx::inline v0 {
 ///
 /// code() is an errno in std::system_category(), unless the documentation of a function says otherwise.
 /// what() reads `rdma_resolve_addr 192.0.2.9:7471: No such device`. See diagnose() for likely causes.
+///
+/// After `using namespace rdmaxx`, and with glibc's <error.h>, it has to be written `rdmaxx::error`.
 class RDMAXX_EXPORT error : public std::system_error {
 public:
     /// @param call the C function, a string literal

@@ -9,6 +9,8 @@
     check.py macros INCLUDE FAMILY COMMAND...       no macro but RDMAXX_... is left defined
     check.py std INCLUDE FAMILY COMMAND...          the expensive headers of the C++ library are not included
     check.py symbols INCLUDE FAMILY COMMAND...      no strong or file-local symbol, so that any number of files may include
+    check.py names INCLUDE FAMILY COMMAND...    which types are ambiguous after `using namespace rdmaxx`: their comments
+                                                    say so
     check.py plain INCLUDE RDMA FAMILY COMMAND...   no warning on our lines where rdma-core (in the folder RDMA) is
                                                     included by -I and not as system headers
 
@@ -208,6 +210,33 @@ def symbols(include, family, *command):
         raise CheckFailed("no symbols at all: is this looking at the right output?")
 
 
+# What programs include beside: their names are global.
+BESIDE = ("cerrno", "cmath", "cstdio", "cstdlib", "cstring", "ctime", "error.h", "fcntl.h", "netdb.h", "poll.h",
+          "pthread.h", "sched.h", "signal.h", "sys/epoll.h", "sys/mman.h", "sys/socket.h", "sys/stat.h", "sys/uio.h",
+          "unistd.h")
+
+
+def names(include, family, *command):
+    declared = re.compile(r"^(?:class|struct|union|enum class) (?:\[\[\w+\]\] |RDMAXX_\w+(?:\(\w+\))? )*(\w+)", re.M)
+    note = re.compile(r"After `using namespace rdmaxx`.*?`rdmaxx::(\w+)`", re.S)
+    types, noted = set(), set()
+    for header in public_headers_in(include):
+        with open(os.path.join(include, header), encoding="utf-8") as file:
+            text = file.read()
+        types.update(declared.findall(text))
+        noted.update(note.findall(text))
+    beside = "".join("#if __has_include(<%s>)\n#include <%s>\n#endif\n" % (name, name) for name in BESIDE)
+    uses = "".join("void use_%s() { %s* used; }\n" % (name, name) for name in sorted(types))
+    source = includes(public_headers_in(include)) + beside + "using namespace rdmaxx;\n" + uses
+    limit = "-fmax-errors=0" if family == "gcc" else "-ferror-limit=0"
+    said = run(list(command) + ["-I" + include, "-fsyntax-only", "-w", limit], source).stderr
+    ambiguous = set(re.findall(r"reference to '(\w+)' is ambiguous", said))
+    if ambiguous != noted:
+        raise CheckFailed("ambiguous after using namespace rdmaxx: %s; by the comments: %s" %
+                          (", ".join(sorted(ambiguous)), ", ".join(sorted(noted))))
+    print("ambiguous after using namespace rdmaxx:", *sorted(ambiguous), "of", len(types))
+
+
 def plain(include, rdma, family, *command):
     with tempfile.TemporaryDirectory() as folder:
         # The default folders are system folders, whatever -I says: links to them are not.
@@ -224,7 +253,7 @@ def plain(include, rdma, family, *command):
         raise CheckFailed("\n".join(ours))
 
 
-CHECKS = {f.__name__: f for f in (lists, forms, alone, combinations, macros, std, symbols, plain)}
+CHECKS = {f.__name__: f for f in (lists, forms, alone, combinations, macros, std, symbols, names, plain)}
 
 
 def main():

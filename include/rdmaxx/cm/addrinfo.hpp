@@ -92,6 +92,8 @@ public:
 ///
 /// Blocks: asks the name service. Any number of threads may read one. C calls: rdma_getaddrinfo(3),
 /// rdma_freeaddrinfo(3).
+///
+/// After `using namespace rdmaxx` it has to be written `rdmaxx::addrinfo`: there is struct addrinfo as well.
 class addrinfo : public detail::owner<detail::addrinfo_traits> {
 public:
     /// A forward iterator; it ends with the list.

@@ -36,6 +36,8 @@ class basic_repoll;
 /// used concurrently; one socket may be sent on by one thread while another one receives.
 ///
 /// In a child process after fork the destructor forgets the socket. C calls: rsocket(7), rclose.
+///
+/// After `using namespace rdmaxx` it has to be written `rdmaxx::rsocket`: there is the C function as well.
 class rsocket {
 public:
     /// Empty.
