@@ -10,6 +10,7 @@ export LC_ALL=C
 
 examples=$1 misuse=$2 only=${3-}
 ours=$examples/rping echo_server=$examples/echo_server echo_client=$examples/echo_client
+lease=$examples/lease
 trace=$examples/librdmaxx_trace.so
 v4=${RIG_ADDR4:?to be run by the rig} v6=${RIG_ADDR6:?}
 if ! stock=$(command -v rping); then
@@ -336,6 +337,28 @@ echo_wrong_arguments() {
     done
 }
 
+# --- Lease ------------------------------------------------------------------------------------------------------------
+
+signs() { # TICKET NAME [keep]: a client of lease, whose window is taken back
+    local file=$out/lease.$BASHPID
+    runs 0 "$file" "${traced[@]}" "$lease" "$v4:$port" "${@:2}" && balanced "$file.errors" &&
+        says "$file" "^ticket $1\$" && says "$file" '^once more: rem_access_err: ' &&
+        eventually says "$out/server" "^ticket $1: $2\$"
+}
+
+# Each client has a ticket of its own; what one that is killed had is taken back as well.
+leases() {
+    start "${traced[@]}" "$lease" "$v4:PORT" || return
+    local before
+    before=$(resources)
+    signs 0 anna && says "$out/server" '^the client is done' &&
+        signs 1 bert keep && says "$out/server" "^the client's time is over" || return
+    timeout -s KILL 1 "$lease" "$v4:$port" gone keep >/dev/null 2>&1
+    eventually resources_are "$before" || return
+    # It may have been too early for a ticket.
+    signs '[23]' cecil && eventually resources_are "$before" && stop 143 && balanced "$out/server.errors"
+}
+
 # --- The trace --------------------------------------------------------------------------------------------------------
 
 # A program that was traced into the file got events, and acked as many.
@@ -396,6 +419,7 @@ check "echo: many clients, one is killed, IPv4" echo_pair "$v4" "$v4"
 check "echo: many clients, one is killed, IPv6" echo_pair "$v6" "[$v6]"
 check "echo: gets are acks in a client" echo_traced_client
 check "echo: wrong arguments" echo_wrong_arguments
+check "lease: windows are granted and taken back" leases
 check_tools
 check "nothing is left of all that" eventually resources_are "$at_first"
 
