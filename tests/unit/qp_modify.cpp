@@ -222,7 +222,7 @@ TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number, 
     opened o;
     xrcd domain(o.device);
     const ibv_xrcd* kept = domain.native_handle();
-    const qp target({}, qp_init_attr_ex::xrc_recv(domain));
+    qp target({}, qp_init_attr_ex::xrc_recv(domain));
     const std::uint32_t number = target.qp_num();
     int mine = 0;
     {
@@ -235,17 +235,21 @@ TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number, 
         CHECK(again.qp_context() == &mine);
         CHECK(again.context() == o.device);
         domain.close();
-        CHECK(fake::alive(kept));
+        target.close();
+        CHECK(fake::calls("ibv_destroy_qp") == 1);
+        CHECK(fake::alive(kept)); // by this one
         // Its asynchronous events are of its own.
         fake::push_async_event(again.native_handle(), IBV_EVENT_QP_FATAL);
         CHECK(get_async_event(o.device).qp() == again);
     }
-    CHECK(fake::calls("ibv_destroy_qp") == 1); // the one that was opened
-    CHECK(fake::alive(target.native_handle()));
+    CHECK(fake::calls("ibv_destroy_qp") == 2);
+    CHECK_FALSE(fake::alive(kept));
 
     const xrcd other(o.device);
+    const xrcd third(o.device);
+    target = qp({}, qp_init_attr_ex::xrc_recv(third));
     std::error_code ec;
-    CHECK_FALSE(qp::open(other, number, nullptr, ec)); // of another domain
+    CHECK_FALSE(qp::open(other, target.qp_num(), nullptr, ec)); // of another domain
     CHECK(unit::number(ec) == EINVAL);
     const caught missing([&] { static_cast<void>(qp::open(other, 12345)); });
     CHECK(missing.code == EINVAL);
@@ -255,7 +259,7 @@ TEST_CASE_METHOD(unit::test, "qp: opens the receiving end of XRC by its number, 
     CHECK(unit::number(ec) == EINVAL);
     CHECK(fake::calls("ibv_open_qp") == calls);
     fake::fail("ibv_open_qp", 1, EOPNOTSUPP);
-    CHECK_FALSE(qp::open(other, number, nullptr, ec));
+    CHECK_FALSE(qp::open(third, target.qp_num(), nullptr, ec));
     CHECK(unit::number(ec) == EOPNOTSUPP);
 }
 

@@ -119,7 +119,14 @@ TEST_CASE_METHOD(unit::test, "send_wr: setters add up, in any order", "[wr]") {
     CHECK(wr.sges().data() == &one);
 }
 
-TEST_CASE_METHOD(unit::test, "send_wr: segmentation, checksums, and the queue of an XRC message", "[wr]") {
+TEST_CASE_METHOD(unit::test, "send_wr: segmentation, checksums, a datagram's address, and the queue of an XRC message",
+                 "[wr]") {
+    ibv_ah handle{};
+    const sge one;
+    const send_wr datagram = send_wr::send(one).to(ah_ref(&handle), 17, 18);
+    CHECK(datagram.wr.ud.ah == &handle);
+    CHECK(datagram.wr.ud.remote_qpn == 17);
+    CHECK(datagram.wr.ud.remote_qkey == 18);
     const std::array<std::byte, 14> header{};
     const sge piece = sge::unchecked(&header, 14, lkey{3});
     const send_wr cut = send_wr::tso(std::span(&piece, 1), header, 1000).wr_id(4);
