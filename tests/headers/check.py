@@ -231,9 +231,8 @@ def names(include, family, *command):
     limit = "-fmax-errors=0" if family == "gcc" else "-ferror-limit=0"
     said = run(list(command) + ["-I" + include, "-fsyntax-only", "-w", limit], source).stderr
     ambiguous = set(re.findall(r"reference to '(\w+)' is ambiguous", said))
-    if ambiguous != noted:
-        raise CheckFailed("ambiguous after using namespace rdmaxx: %s; by the comments: %s" %
-                          (", ".join(sorted(ambiguous)), ", ".join(sorted(noted))))
+    if ambiguous - noted:  # not every system has all names
+        raise CheckFailed("ambiguous after using namespace rdmaxx: " + ", ".join(sorted(ambiguous - noted)))
     print("ambiguous after using namespace rdmaxx:", *sorted(ambiguous), "of", len(types))
 
 

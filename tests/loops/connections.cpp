@@ -271,6 +271,16 @@ TEST_CASE("connections: there is no more room than for one message, and it canno
     CHECK(sizes == std::vector<std::size_t>{3, 0});
 }
 
+TEST_CASE("connections: one is work for its loop until a side has ended it", "[connections]") {
+    pair both;
+    both.loop.restart();
+    both.loop.run_for(20ms);
+    CHECK_FALSE(both.loop.stopped());
+    both.client.close();
+    CHECK(run(both.loop));
+    CHECK(both.server); // which has been told
+}
+
 TEST_CASE("connections: an empty one sends and receives nothing", "[connections]") {
     pair both;
     const std::string how = GENERATE("closed", "moved from", "default");

@@ -145,7 +145,8 @@ private:
 /// assigned to, destroyed and asked whether it is open.
 ///
 /// As with Asio's own, one object and the handlers of its operations belong to one thread or strand at a time; distinct
-/// ones may be used concurrently. Any number of operations may be under way; each event goes to one of them.
+/// ones may be used concurrently. Any number of operations may be under way; each event goes to one of them. An object
+/// ends before its loop does.
 ///
 /// An operation under way outlives its object: moving the object changes nothing for it, and destroying the object
 /// cancels it. One that was cancelled, in whichever way, before its handler began leaves the event in the channel.

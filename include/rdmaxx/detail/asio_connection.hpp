@@ -96,6 +96,9 @@ struct connection_state {
 /// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time,
 /// in one thread or strand. Moved-from and closed connections are empty.
 ///
+/// Until one of both sides has ended it, it is work for its loop, whose run() does not return. The object ends before
+/// the loop does, as Asio's own I/O objects.
+///
 /// Destroying a connection ends it: the peer's receive() returns 0, and so does one that another coroutine has under
 /// way here; a send under way fails. A coroutine that is cancelled in send() or receive() has lost nothing: a send that
 /// was posted is still sent.
