@@ -167,7 +167,7 @@ TEST_CASE_METHOD(unit::test, "cq_ex: what the device lacks is an error, and noth
     CHECK(number(ec) == ENOMEM);
 }
 
-TEST_CASE_METHOD(unit::test, "cq_ex: is a cq, for queue pairs, channels and polls", "[cq_ex]") {
+TEST_CASE_METHOD(unit::test, "cq_ex: is one for queue pairs, channels and polls", "[cq_ex]") {
     device_only d;
     comp_channel channel(d.device);
     cq_ex<wc_fields::byte_len> queue(d.device, 16, channel);
