@@ -162,6 +162,33 @@ TEST_CASE("a device that is removed tells each id of it, and all of them end") {
     CHECK(shell("! test -e /sys/class/infiniband/rxe8 || rdma link del rxe8") == 0);
 }
 
+TEST_CASE("a port that goes down, and one that comes up, are asynchronous events of the port") {
+    REQUIRE(shell("ip link add w5 type veth peer name w6 && ip link set w5 up && ip link set w6 up && "
+                  "rdma link add rxe5 type rxe netdev w5") == 0);
+    {
+        const rdmaxx::device_list devices;
+        rdmaxx::context device(devices.find("rxe5"));
+        const auto port_becomes = [&](const char* link, rdmaxx::async_event_type expected, rdmaxx::port_state state) {
+            CHECK(shell(std::string("ip link set w5 ") + link) == 0);
+            for (const stopwatch waited; waited.elapsed() < soon;) {
+                const rdmaxx::async_event event = rdmaxx::get_async_event_for(device, soon);
+                if (event.type() != expected) // its GIDs change as well
+                    continue;
+                CHECK(event.port_num() == 1);
+                CHECK(event.context() == device);
+                CHECK_FALSE(event.qp());
+                CHECK(event.to_string().find("port 1") != std::string::npos);
+                CHECK(device.query_port(1).port_state() == state);
+                return;
+            }
+            FAIL("no event came");
+        };
+        port_becomes("down", rdmaxx::async_event_type::port_err, rdmaxx::port_state::down);
+        port_becomes("up", rdmaxx::async_event_type::port_active, rdmaxx::port_state::active);
+    }
+    CHECK(shell("timeout 60 rdma link del rxe5 && ip link del w5") == 0);
+}
+
 TEST_CASE("without a device every entry point says so, and a device that comes later is found") {
     std::error_code ec;
 
