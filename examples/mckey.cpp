@@ -45,7 +45,7 @@ struct member {
           cq(id.verbs(), static_cast<int>(o.count) + 1, completions),
           datagram(id.pd(), rdmaxx::datagram::room_for(o.size)),
           qp(id.create_qp(rdmaxx::qp_init_attr(cq, o.count + 1).type(rdmaxx::qp_type::ud))) {
-        const std::uint32_t mtu = 128U << id.verbs().query_port(id.port_num()).active_mtu;
+        const std::uint32_t mtu = to_bytes(id.verbs().query_port(id.port_num()).mtu());
         if (o.size > mtu)
             throw std::runtime_error("a datagram takes at most " + std::to_string(mtu) + " bytes here");
         for (unsigned i = 0; i < o.count && !o.sender; ++i) // before the group's datagrams can come

@@ -45,7 +45,7 @@ struct connection {
         : o(opts), id(std::move(bound)), completions(id.verbs()), send_cq(id.verbs(), depth(), completions),
           recv_cq(id.verbs(), depth(), completions), datagram(id.pd(), rdmaxx::datagram::room_for(o.size)),
           qp(id.create_qp(rdmaxx::qp_init_attr(send_cq, recv_cq, o.count + 1).type(rdmaxx::qp_type::ud))) {
-        const std::uint32_t mtu = 128U << id.verbs().query_port(id.port_num()).active_mtu;
+        const std::uint32_t mtu = to_bytes(id.verbs().query_port(id.port_num()).mtu());
         if (o.size > mtu)
             throw std::runtime_error("a datagram takes at most " + std::to_string(mtu) + " bytes here");
         for (unsigned i = 0; i < o.count; ++i) // before connect and accept: the peer may send at once

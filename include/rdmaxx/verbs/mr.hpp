@@ -166,7 +166,8 @@ struct RDMAXX_OWNER sge : ibv_sge {
     sge() noexcept : ibv_sge{} {}
 
     /// No check that the piece lies inside a memory region with this lkey: the device checks, with a failed completion
-    /// (loc_prot_err).
+    /// (loc_prot_err). For send_wr::inlined() it needs no region: `lkey{}`.
+    /// @param length of 32 bits: that of a container is cast, `static_cast<std::uint32_t>(bytes.size())`
     [[nodiscard]] static sge unchecked(const void* at, sge_length length, rdmaxx::lkey key) noexcept {
         sge result;
         result.addr = reinterpret_cast<std::uintptr_t>(at);
