@@ -86,6 +86,8 @@ TEST_CASE_METHOD(unit::test, "expect: the event of another id is unexpected", "[
     REQUIRE(thrown);
     CHECK(thrown->event().id() == other.native_handle());
     CHECK(number(thrown->code()) == EPROTO);
+    CHECK(contains(thrown->what(), "expected established, got established of another id"));
+    CHECK(contains(diagnose(*thrown), "one flow"));
 }
 
 TEST_CASE_METHOD(unit::test, "expect: the new id of an unexpected connect_request is destroyed and the peer told",

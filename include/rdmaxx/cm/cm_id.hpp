@@ -253,7 +253,7 @@ namespace detail {
 [[nodiscard]] inline borrowed_context keep_context(const rdma_cm_id* id) noexcept {
     borrowed_context found;
     if (id == nullptr || id->verbs == nullptr) {
-        found.result = {"rdma_get_devices", EINVAL, "the id is not bound to a device yet"};
+        found.result = {"rdma_get_devices", EINVAL, unbound};
         return found;
     }
     errno = 0;

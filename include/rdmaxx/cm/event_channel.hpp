@@ -30,7 +30,8 @@ public:
 
 private:
     static std::string text(const cm_event_snapshot& event, cm_event_type expected) {
-        return std::string("expected ") + to_string(expected) + ", got " + to_string(event.type());
+        return std::string("expected ") + to_string(expected) + ", got " + to_string(event.type()) +
+               (event.type() == expected ? " of another id" : "");
     }
 
     cm_event_snapshot event_;

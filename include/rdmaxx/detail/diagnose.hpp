@@ -131,6 +131,8 @@ private:
         return "An empty range, or access that the device does not have.";
     if (is_call(call, "ibv_dereg_mr"))
         return "A memory window may still be bound to the region: it is invalidated, bound elsewhere or ended first.";
+    if (is_call(call, "rdma_bind_addr") || is_call(call, "rdma_resolve"))
+        return "Each step of an id is taken once, in its order: bind_addr, resolve_addr, resolve_route.";
     if (is_call(call, "rdma_connect"))
         return "No route yet (route_resolved comes first), or more responder_resources or initiator_depth than the "
                "device has.";
@@ -178,6 +180,12 @@ private:
     case EFAULT:
         if (is_call(call, "ibv_reg_mr"))
             d.add("The memory is not mapped, or not writable although local_write was asked for.");
+        break;
+    case EPROTO:
+        if (is_call(call, "rdma_get_cm_event"))
+            d.add(
+                "expect() and resolve() are for a channel of one flow: where several ids have their events, or others "
+                "than the expected may come, get them as they come.");
         break;
     case EADDRNOTAVAIL: d.add("The address is not one of this machine's."); break;
     case EADDRINUSE: d.add("Another id, of this or another process, has the port."); break;

@@ -38,6 +38,9 @@ enum class port_space : int {
 
 namespace detail {
 
+inline constexpr const char* unbound =
+    "the id is not bound to a device yet (addr_resolved, or bind_addr to an address of it: not to all addresses)";
+
 /// What every id can do, whoever owns it and whichever way its events arrive.
 template <class Handle>
 class id_info : public Handle {
@@ -204,7 +207,7 @@ protected:
             return {call, EINVAL, empty_handle};
         if (this->native_handle()->verbs != nullptr)
             return {};
-        return {call, EINVAL, "the id is not bound to a device yet (addr_resolved, or bind_addr to its address)"};
+        return {call, EINVAL, unbound};
     }
 
     [[nodiscard]] status do_resolve_addr(const address* local, const address& peer, int timeout_ms) const noexcept {

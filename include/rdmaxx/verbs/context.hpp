@@ -282,7 +282,8 @@ public:
     /// memory regions of a program that outlive single connections are made from. Opens every device of the machine
     /// (about a millisecond): once for a program, not once for a connection. Two of one device are one C context: take
     /// its asynchronous events from the one that the objects were made with (see get_async_event).
-    /// @throws error EINVAL for an id that is not bound to a device yet
+    /// @throws error EINVAL for an id that is not bound to a device yet: a listener on all addresses never is, the ids
+    ///         of its requests are
     /// C calls: rdma_get_devices(3), rdma_free_devices(3).
     template <class Id>
         requires requires(const Id& id) {
