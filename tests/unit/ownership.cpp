@@ -445,6 +445,7 @@ TEST_CASE_METHOD(unit::test, "empty handles: what is not the data path is EINVAL
     refused([&] { return pair.query(); });
     refused([&] { return pair.cap(); });
     refused([&] { return pair.query_ece(); });
+    CHECK(pair.query_data_in_order(wr_opcode::send) == data_in_order::none);
     refused([&] { return pair.modify(qp_attr(qp_state::err)), 0; });
     refused([&] { return pair.attach_mcast(gid()), 0; });
     refused([&] { return pair.detach_mcast(gid()), 0; });

@@ -355,6 +355,8 @@ private:
     template <class Qp>
     [[nodiscard]] data_in_order do_query_data_in_order(wr_opcode operation, std::uint32_t flags) const noexcept {
         Qp* raw = this->native_handle();
+        if (raw == nullptr)
+            return data_in_order::none;
         const int caps = ibv_query_qp_data_in_order(raw, static_cast<ibv_wr_opcode>(operation), flags);
         return caps < 0 ? data_in_order::none : static_cast<data_in_order>(caps);
     }
