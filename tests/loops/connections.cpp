@@ -438,6 +438,40 @@ TEST_CASE("connections: a send that is cancelled is sent, and the next one waits
     CHECK(received == std::vector<std::string>{"first", "second"});
 }
 
+TEST_CASE("connections: a second send, or receive, at the same time is refused", "[connections]") {
+    pair both;
+    ending sender;
+    ending second_sender;
+    ending receiver;
+    ending second_receiver;
+    std::array<std::byte, 100> in{};
+    std::array<std::byte, 100> unused{};
+    std::size_t received = 0;
+    fake::set().hold_data_path = true;
+    start(both.loop, sender, [&]() -> awaitable<void> { co_await both.client.send(bytes("first")); });
+    start(both.loop, second_sender, [&]() -> awaitable<void> { co_await both.client.send(bytes("second")); });
+    start(both.loop, receiver, [&]() -> awaitable<void> { received = co_await both.server.receive(in); });
+    start(both.loop, second_receiver, [&]() -> awaitable<void> { co_await both.server.receive(unused); });
+    poll(both.loop);
+    CHECK((second_sender.ended && second_sender.code.value() == EBUSY));
+    CHECK((second_receiver.ended && second_receiver.code.value() == EBUSY));
+    fake::set().hold_data_path = false;
+    fake::run_posted();
+    poll(both.loop);
+    CHECK((sender.ended && sender.what == ""));
+    CHECK((receiver.ended && receiver.what == ""));
+    CHECK(text(std::span(in).first(received)) == "first");
+    // And then it is not any more.
+    ending again;
+    start(both.loop, again, [&]() -> awaitable<void> {
+        co_await both.client.send(bytes("third"));
+        received = co_await both.server.receive(in);
+    });
+    poll(both.loop);
+    CHECK((again.ended && again.what == ""));
+    CHECK(text(std::span(in).first(received)) == "third");
+}
+
 TEST_CASE("connections: a receive that is cancelled has lost no message", "[connections][cancel]") {
     pair both;
     net::cancellation_signal signal;

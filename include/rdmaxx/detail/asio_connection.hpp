@@ -26,6 +26,18 @@ struct connection_options {
     std::chrono::milliseconds resolve_timeout{2000}; ///< for the address, and for the path
 };
 
+/// Takes note of an operation, until the coroutine that has begun it ends, in whichever way.
+class [[nodiscard]] under_way {
+public:
+    explicit under_way(bool& note) noexcept : note_(note) { note_ = true; }
+    under_way(const under_way&) = delete;
+    under_way& operator=(const under_way&) = delete;
+    ~under_way() { note_ = false; }
+
+private:
+    bool& note_;
+};
+
 /// What a connection and its operations under way share.
 template <class Net, class Executor>
 struct connection_state {
@@ -91,6 +103,8 @@ struct connection_state {
     bool sending = false; ///< a send was posted and has not completed: that of a coroutine which was cancelled, perhaps
     bool received_all = false;
     std::size_t receiving = 0; ///< receives that are posted
+    bool send_under_way = false;
+    bool receive_under_way = false;
 };
 
 /// A connection of messages: send() and receive() are coroutines. One send and one receive may be under way at a time,
@@ -162,12 +176,13 @@ public:
 
     /// Sends one message, and ends when the peer's side has it. `message` is copied when the send begins.
     /// @throws error EMSGSIZE for more than message_size; EINVAL for an empty one, which looks like an end;
-    ///         ENOTCONN when the connection has ended, or is empty
+    ///         ENOTCONN when the connection has ended, or is empty; EBUSY while another send is under way
     [[nodiscard]] awaitable<void> send(std::span<const std::byte> message) { return do_send(state_, message); }
 
     /// The next message, cut to `into`. @return its length in `into`; 0 when the peer has ended the connection
     /// @throws error EMSGSIZE when the peer has sent more than message_size, which ends the connection; ENOTCONN when
-    ///         the connection broke (so, for Soft-RoCE, when a message was too long), or is empty
+    ///         the connection broke (so, for Soft-RoCE, when a message was too long), or is empty; EBUSY while another
+    ///         receive is under way
     [[nodiscard]] awaitable<std::size_t> receive(std::span<std::byte> into) { return do_receive(state_, into); }
 
 private:
@@ -185,6 +200,9 @@ private:
             raise({"ibv_post_send", EMSGSIZE, "longer than the connection's message_size"});
         if (message.empty())
             raise({"ibv_post_send", EINVAL, "an empty message"});
+        if (self->send_under_way)
+            raise({"ibv_post_send", EBUSY, "another send is under way"});
+        const under_way noted(self->send_under_way);
         while (self->sending) // by a coroutine that was cancelled: its buffer is the one
             static_cast<void>(co_await sent(self));
         std::memcpy(self->buffer.data(), message.data(), message.size());
@@ -204,6 +222,9 @@ private:
     [[nodiscard]] static awaitable<std::size_t> do_receive(shared_state self, std::span<std::byte> into) {
         if (self == nullptr)
             raise({"ibv_post_recv", ENOTCONN, empty_handle});
+        if (self->receive_under_way)
+            raise({"ibv_post_recv", EBUSY, "another receive is under way"});
+        const under_way noted(self->receive_under_way);
         while (!self->received_all && self->receiving != 0) {
             const wc done = co_await completion(*self->recv_events, self->recv_cq);
             --self->receiving;
