@@ -331,6 +331,7 @@ TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[tran
     CHECK(c.a.type() == qp_type::uc);
     c.b.post_recv(c.mr.sge(2048, 64), 1);
     c.b.post_recv(c.mr.sge(2112, 64), 2);
+    c.b.post_recv(rdmaxx::recv_wr().wr_id(3));
     c.put("by UC");
     c.a.post_send(c.source(5), 10);
     c.sent(10, wc_opcode::send);
@@ -341,15 +342,23 @@ TEST_CASE_METHOD(fixture, "UC: sends and writes through both interfaces", "[tran
     auto batch = c.a.start();
     batch.wr(12).signaled().send_with_imm(c.source(5), 6);
     batch.wr(13).signaled().rdma_write(c.source(5), c.mr.remote().part(3100, 5));
+    batch.wr(14).signaled().rdma_write_with_imm(rdmaxx::inline_data("inlined", 7), c.mr.remote().part(3200, 7), 8);
     batch.complete();
     c.sent(12, wc_opcode::send);
     c.sent(13, wc_opcode::rdma_write);
+    c.sent(14, wc_opcode::rdma_write);
     uc_couple::next(c.cq_b, [&](const auto& received) {
         CHECK(received.wr_id() == 2);
         CHECK(received.imm_data() == 6U);
     });
     CHECK(c.arrived(5, 3000) == "by UC");
     CHECK(c.arrived(5, 3100) == "by UC");
+    uc_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 3);
+        CHECK(received.opcode() == wc_opcode::recv_rdma_with_imm);
+        CHECK(received.imm_data() == 8U);
+    });
+    CHECK(c.arrived(7, 3200) == "inlined");
 }
 
 TEST_CASE_METHOD(fixture, "UC: nobody answers for a message without a receive", "[transports][ib]") {
@@ -394,6 +403,20 @@ TEST_CASE_METHOD(fixture, "UD: datagrams through both interfaces, with 40 bytes 
         CHECK(text(answer.payload()) == "datagram");
         CHECK(answer.src_qp() == c.b.qp_num());
     });
+
+    auto inlined = c.a.start();
+    inlined.wr(11).signaled().to(to_self, c.b.qp_num(), qkey).send(rdmaxx::inline_data("inlined", 7));
+    inlined.complete();
+    c.sent(11, wc_opcode::send);
+    ud_couple::next(c.cq_b, [&](const auto& received) { // after its own send
+        CHECK(received.wr_id() == 20);
+        CHECK(received.opcode() == wc_opcode::send);
+    });
+    ud_couple::next(c.cq_b, [&](const auto& received) {
+        CHECK(received.wr_id() == 2);
+        CHECK(received.byte_len() == 47U);
+    });
+    CHECK(c.arrived(7, 3088) == "inlined");
 }
 
 TEST_CASE_METHOD(fixture, "UD: a completion has all that struct ibv_wc has, read field by field or at once",
