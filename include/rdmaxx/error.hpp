@@ -170,7 +170,7 @@ union RDMAXX_EXPORT never_destroyed {
         "the memory window could not be bound",
         "an unexpected response of the peer",
         "the peer's request accessed memory that it may not",
-        "the peer found the request invalid: its receive buffer may be too short",
+        "the peer found the request invalid: its receive may be too short, or its queue pair takes no such request",
         "the peer's memory does not allow it, or the range lies outside",
         "the peer could not complete the request",
         "the peer did not answer: it, or the path to it, is gone",

@@ -113,6 +113,7 @@ TEST_CASE_METHOD(unit::test, "wc_category: a text for every status", "[errors]")
     CHECK(wc_category().message(IBV_WC_WR_FLUSH_ERR) == "flushed: the connection had ended");
     CHECK(wc_category().message(IBV_WC_REM_ACCESS_ERR) ==
           "the peer's memory does not allow it, or the range lies outside");
+    CHECK(contains(wc_category().message(IBV_WC_REM_INV_REQ_ERR), "queue pair takes no such request"));
     CHECK(wc_category().message(IBV_WC_GENERAL_ERR) == "general error of the device");
     CHECK(contains(wc_category().message(IBV_WC_TM_RNDV_INCOMPLETE), "tagged"));
     CHECK(wc_category().message(99) == "ibv_wc status 99");
