@@ -766,6 +766,20 @@ TEST_CASE_METHOD(unit::test, "drain: with a shared receive queue posts no receiv
     CHECK(::ibv_destroy_srq(srq) == 0);
 }
 
+TEST_CASE_METHOD(unit::test, "qp: keeps its shared receive queue, whichever way it was made", "[qp]") {
+    opened with;
+    srq shared(with.pd);
+    const ibv_srq* kept = shared.native_handle();
+    qp plain(with.pd, qp_init_attr(with.cq).srq(shared));
+    qp extended(with.pd, qp_init_attr_ex(qp_init_attr(with.cq).srq(shared)));
+    shared.close();
+    plain.close();
+    CHECK(fake::alive(kept));
+    CHECK(extended.srq().native_handle() == kept);
+    extended.close();
+    CHECK_FALSE(fake::alive(kept));
+}
+
 TEST_CASE_METHOD(unit::test, "drain: gives up at its deadline with ETIMEDOUT", "[drain]") {
     connection c;
     fake::fail("ibv_post_send").every().with(ENOMEM); // its marker never finds room
