@@ -18,6 +18,7 @@
 #include <ranges>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 using namespace rdmaxx;
 
@@ -289,6 +290,18 @@ static_assert(is_like<wc, ibv_wc>());
 static_assert(std::is_convertible_v<send_wr*, ibv_send_wr*> && std::is_convertible_v<recv_wr*, ibv_recv_wr*>);
 static_assert(std::is_convertible_v<sge*, ibv_sge*> && !std::is_convertible_v<wc*, ibv_wc*>);
 static_assert(std::is_nothrow_constructible_v<wc, const ibv_wc&> && !std::is_convertible_v<ibv_wc, wc>);
+
+// What a request is made of: one SGE, or any row of them; or nothing, where its bytes are none.
+static_assert(std::is_trivially_copyable_v<sge_list> && std::is_nothrow_convertible_v<const sge&, sge_list>);
+static_assert(std::is_convertible_v<std::vector<sge>&, sge_list> && std::is_convertible_v<const sge (&)[2], sge_list>);
+static_assert(std::is_convertible_v<std::span<sge>, sge_list> &&
+              std::is_convertible_v<std::span<const sge, 3>, sge_list>);
+static_assert(!std::is_convertible_v<const ibv_sge&, sge_list> && !std::is_convertible_v<mr&, sge_list>);
+inline void of_what(const remote_buffer& peer, const sge* two) {
+    static_cast<void>(send_wr::send({}));
+    static_cast<void>(send_wr::rdma_write_with_imm({}, peer, 1));
+    static_cast<void>(send_wr::send({two, 2}));
+}
 
 // Requests that own their SGEs follow them when they are copied.
 static_assert(std::copyable<send_wr_n<2>> && std::copyable<recv_wr_n<2>>);

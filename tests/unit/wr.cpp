@@ -55,7 +55,7 @@ TEST_CASE_METHOD(unit::test, "send_wr: each operation sets its own fields and no
         check_plain(wr, IBV_WR_SEND, &one, 1);
         CHECK((no_imm(wr) && no_remote(wr)));
         check_plain(send_wr::send(three), IBV_WR_SEND, three.data(), 3);
-        check_plain(send_wr::send(std::span<const sge>()), IBV_WR_SEND, nullptr, 0);
+        check_plain(send_wr::send({}), IBV_WR_SEND, nullptr, 0);
     }
     SECTION("send with immediate data, in network byte order") {
         const send_wr wr = send_wr::send_with_imm(one, 0x12345678);

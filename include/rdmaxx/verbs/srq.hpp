@@ -204,7 +204,7 @@ struct RDMAXX_POINTER ops_wr : ibv_ops_wr {
 
     /// Adds a receive for messages whose tag is `tag` in the bits of `mask`. The post sets handle(), which tag_del
     /// takes: so keep the request until then.
-    [[nodiscard]] static ops_wr tag_add(std::span<const sge> sges RDMAXX_LIFETIMEBOUND, std::uint64_t tag,
+    [[nodiscard]] static ops_wr tag_add(sge_list sges RDMAXX_LIFETIMEBOUND, std::uint64_t tag,
                                         std::uint64_t mask) noexcept {
         ops_wr request(IBV_WR_TAG_ADD);
         request.tm.add.sg_list = const_cast<sge*>(sges.data()); // C does not write there
@@ -212,10 +212,6 @@ struct RDMAXX_POINTER ops_wr : ibv_ops_wr {
         request.tm.add.tag = tag;
         request.tm.add.mask = mask;
         return request;
-    }
-    [[nodiscard]] static ops_wr tag_add(const sge& one RDMAXX_LIFETIMEBOUND, std::uint64_t tag,
-                                        std::uint64_t mask) noexcept {
-        return tag_add(std::span<const sge>(&one, 1), tag, mask);
     }
     /// Takes a receive back that has matched nothing yet; it completes with wc_status::tm_err if one has meanwhile.
     /// @param handle of the tag_add

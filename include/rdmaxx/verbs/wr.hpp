@@ -7,12 +7,14 @@
 #include <rdmaxx/verbs/mr.hpp>
 #include <rdmaxx/verbs/mw.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <arpa/inet.h>
 
@@ -78,7 +80,34 @@ namespace detail {
     return static_cast<std::uint16_t>(header.size() < most ? header.size() : most);
 }
 
+/// A row of SGEs, and one that only refers to them.
+template <class Range>
+concept sge_range = std::convertible_to<Range, std::span<const sge>>;
+template <class Range>
+concept sge_view = sge_range<Range> && std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
+
 } // namespace detail
+
+/// The pieces of memory of a request, to which it refers: an sge, or an array, vector, span ... of them, or none, `{}`.
+class RDMAXX_POINTER sge_list {
+public:
+    sge_list() noexcept = default;
+    // NOLINTBEGIN(*-explicit-*, *-forwarding-reference-overload): a parameter type
+    sge_list(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : sges_(&one, 1) {}
+    template <detail::sge_range Range>
+    sge_list(Range&& range RDMAXX_LIFETIMEBOUND) noexcept : sges_(std::forward<Range>(range)) {}
+    template <detail::sge_view View>
+    sge_list(View&& view) noexcept : sges_(std::forward<View>(view)) {}
+    // NOLINTEND(*-explicit-*, *-forwarding-reference-overload)
+    sge_list(const sge* first RDMAXX_LIFETIMEBOUND, std::size_t count) noexcept : sges_(first, count) {}
+
+    /// The first of them, and how many.
+    [[nodiscard]] const sge* data() const noexcept { return sges_.data(); }
+    [[nodiscard]] std::size_t size() const noexcept { return sges_.size(); }
+
+private:
+    std::span<const sge> sges_;
+};
 
 /// A request for a send queue: one factory for each operation, so that a field which the operation lacks cannot be set.
 /// It is a struct ibv_send_wr, and refers to its SGEs: they must live until it is posted, and no longer. The memory
@@ -92,70 +121,48 @@ struct RDMAXX_POINTER send_wr : ibv_send_wr {
     send_wr() noexcept : ibv_send_wr{} {}
 
     /// Into the peer's next posted receive.
-    [[nodiscard]] static send_wr send(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept {
-        return {IBV_WR_SEND, sges};
-    }
-    [[nodiscard]] static send_wr send(const sge& one RDMAXX_LIFETIMEBOUND) noexcept { return send(span_of(one)); }
+    [[nodiscard]] static send_wr send(sge_list sges RDMAXX_LIFETIMEBOUND) noexcept { return {IBV_WR_SEND, sges}; }
 
     /// Send, with 32 bits (in host byte order here) that the peer's completion carries.
-    [[nodiscard]] static send_wr send_with_imm(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
-                                               std::uint32_t imm) noexcept {
+    [[nodiscard]] static send_wr send_with_imm(sge_list sges RDMAXX_LIFETIMEBOUND, std::uint32_t imm) noexcept {
         return send_wr(IBV_WR_SEND_WITH_IMM, sges).with_imm(imm);
-    }
-    [[nodiscard]] static send_wr send_with_imm(const sge& one RDMAXX_LIFETIMEBOUND, std::uint32_t imm) noexcept {
-        return send_with_imm(span_of(one), imm);
     }
 
     /// Into the peer's memory, without its program. The peer registered it with access::remote_write.
-    [[nodiscard]] static send_wr rdma_write(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
-                                            const remote_buffer& to) noexcept {
+    [[nodiscard]] static send_wr rdma_write(sge_list sges RDMAXX_LIFETIMEBOUND, const remote_buffer& to) noexcept {
         return send_wr(IBV_WR_RDMA_WRITE, sges).with_remote(to);
-    }
-    [[nodiscard]] static send_wr rdma_write(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& to) noexcept {
-        return rdma_write(span_of(one), to);
     }
 
     /// RDMA write that also takes one of the peer's posted receives, whose completion carries 32 bits.
-    [[nodiscard]] static send_wr rdma_write_with_imm(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
-                                                     const remote_buffer& to, std::uint32_t imm) noexcept {
-        return send_wr(IBV_WR_RDMA_WRITE_WITH_IMM, sges).with_remote(to).with_imm(imm);
-    }
-    [[nodiscard]] static send_wr rdma_write_with_imm(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& to,
+    [[nodiscard]] static send_wr rdma_write_with_imm(sge_list sges RDMAXX_LIFETIMEBOUND, const remote_buffer& to,
                                                      std::uint32_t imm) noexcept {
-        return rdma_write_with_imm(span_of(one), to, imm);
+        return send_wr(IBV_WR_RDMA_WRITE_WITH_IMM, sges).with_remote(to).with_imm(imm);
     }
 
     /// From the peer's memory, without its program, into memory registered with access::local_write. The peer
     /// registered its with access::remote_read.
-    [[nodiscard]] static send_wr rdma_read(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
-                                           const remote_buffer& from) noexcept {
+    [[nodiscard]] static send_wr rdma_read(sge_list sges RDMAXX_LIFETIMEBOUND, const remote_buffer& from) noexcept {
         return send_wr(IBV_WR_RDMA_READ, sges).with_remote(from);
-    }
-    [[nodiscard]] static send_wr rdma_read(const sge& one RDMAXX_LIFETIMEBOUND, const remote_buffer& from) noexcept {
-        return rdma_read(span_of(one), from);
     }
 
     /// Compares 8 bytes at the peer (aligned to 8) with `compare` and, if equal, replaces them by `swap`; what was
     /// there lands in `result`, 8 bytes. Integers are in each host's own byte order.
     [[nodiscard]] static send_wr atomic_cmp_and_swp(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
                                                     std::uint64_t compare, std::uint64_t swap) noexcept {
-        return send_wr(IBV_WR_ATOMIC_CMP_AND_SWP, span_of(result)).with_atomic(at, compare, swap);
+        return send_wr(IBV_WR_ATOMIC_CMP_AND_SWP, result).with_atomic(at, compare, swap);
     }
 
     /// Adds to 8 bytes at the peer (aligned to 8); what was there lands in `result`, 8 bytes.
     [[nodiscard]] static send_wr atomic_fetch_and_add(const sge& result RDMAXX_LIFETIMEBOUND, const remote_buffer& at,
                                                       std::uint64_t add) noexcept {
-        return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, span_of(result)).with_atomic(at, add, 0);
+        return send_wr(IBV_WR_ATOMIC_FETCH_AND_ADD, result).with_atomic(at, add, 0);
     }
 
     /// Send that also invalidates, at the peer, a key of the peer's: a type 2 window's (wc::invalidated_rkey there).
-    [[nodiscard]] static send_wr send_with_inv(std::span<const sge> sges RDMAXX_LIFETIMEBOUND, rkey of_peer) noexcept {
+    [[nodiscard]] static send_wr send_with_inv(sge_list sges RDMAXX_LIFETIMEBOUND, rkey of_peer) noexcept {
         send_wr request(IBV_WR_SEND_WITH_INV, sges);
         request.invalidate_rkey = value(of_peer);
         return request;
-    }
-    [[nodiscard]] static send_wr send_with_inv(const sge& one RDMAXX_LIFETIMEBOUND, rkey of_peer) noexcept {
-        return send_with_inv(span_of(one), of_peer);
     }
 
     /// Invalidates a key of this side: no peer reaches anything by it any more.
@@ -176,7 +183,7 @@ struct RDMAXX_POINTER send_wr : ibv_send_wr {
 
     /// A message that the device cuts into packets of `mss` bytes, each with a copy of the header; for UD and raw
     /// packet queue pairs. The header is copied while posting.
-    [[nodiscard]] static send_wr tso(std::span<const sge> sges RDMAXX_LIFETIMEBOUND,
+    [[nodiscard]] static send_wr tso(sge_list sges RDMAXX_LIFETIMEBOUND,
                                      std::span<const std::byte> header RDMAXX_LIFETIMEBOUND,
                                      std::uint16_t mss) noexcept {
         send_wr request(IBV_WR_TSO, sges);
@@ -227,13 +234,12 @@ struct RDMAXX_POINTER send_wr : ibv_send_wr {
     }
 
 private:
-    send_wr(ibv_wr_opcode operation, std::span<const sge> sges) noexcept : ibv_send_wr{} {
+    send_wr(ibv_wr_opcode operation, sge_list sges) noexcept : ibv_send_wr{} {
         opcode = operation;
         send_flags = 0; // as it is: clang's analyzer does not see what a base is initialized with
         sg_list = const_cast<sge*>(sges.data()); // C does not write there
         num_sge = static_cast<int>(sges.size());
     }
-    [[nodiscard]] static std::span<const sge> span_of(const sge& one) noexcept { return {&one, 1}; }
 
     send_wr& with_flag(unsigned flag) noexcept {
         send_flags |= static_cast<decltype(send_flags)>(flag);
@@ -265,12 +271,10 @@ struct RDMAXX_POINTER recv_wr : ibv_recv_wr {
     recv_wr() noexcept : ibv_recv_wr{} {}
 
     /// Into these pieces of memory, in this order.
-    explicit recv_wr(std::span<const sge> sges RDMAXX_LIFETIMEBOUND) noexcept : ibv_recv_wr{} {
+    explicit recv_wr(sge_list sges RDMAXX_LIFETIMEBOUND) noexcept : ibv_recv_wr{} {
         sg_list = const_cast<sge*>(sges.data()); // C does not write there
         num_sge = static_cast<int>(sges.size());
     }
-    /// Into one piece of memory.
-    explicit recv_wr(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : recv_wr(std::span<const sge>(&one, 1)) {}
 
     /// The program's number for it, which its completion carries.
     recv_wr& wr_id(std::uint64_t id) noexcept RDMAXX_LIFETIMEBOUND {

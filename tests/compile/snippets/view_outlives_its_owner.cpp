@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 void use(std::span<const std::byte> data);
 
@@ -22,6 +23,11 @@ void control(rdmaxx::event_channel& channel, rdmaxx::qp_ref qp, const rdmaxx::mr
     const rdmaxx::sge piece = mr.sge();
     rdmaxx::send_wr request = rdmaxx::send_wr::send(piece);
     qp.post_send(request);
+    const std::vector<rdmaxx::sge> pieces = {piece, piece};
+    rdmaxx::send_wr of_row = rdmaxx::send_wr::send(std::span(pieces).first(1)); // a view may go
+    qp.post_send(of_row);
+    rdmaxx::send_wr of_nothing = rdmaxx::send_wr::send({}).signaled();
+    qp.post_send(of_nothing);
     request = rdmaxx::send_wr::send(piece).wr_id(2);
     auto set = rdmaxx::send_wr::send(piece).wr_id(2).signaled();
     qp.post_send(set);
@@ -84,6 +90,11 @@ void request_of_a_temporary_sge_with_setters(rdmaxx::qp_ref qp, const rdmaxx::mr
     qp.post_recv(row);
     static_cast<void>(datagram);
     static_cast<void>(tagged);
+}
+
+void request_of_a_temporary_row(rdmaxx::qp_ref qp, const rdmaxx::mr& mr) {
+    rdmaxx::send_wr send = rdmaxx::send_wr::send(std::vector<rdmaxx::sge>{mr.sge()}); // bad
+    qp.post_send(send);
 }
 
 rdmaxx::recv_wr request_of_a_local_sge(const rdmaxx::mr& mr) {
