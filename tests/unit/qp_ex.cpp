@@ -176,6 +176,8 @@ TEST_CASE_METHOD(unit::test, "qp_init_attr_ex: what it asks for, and what it kee
                                      .create_flags(qp_create_flags::scatter_fcs)
                                      .source_qpn(99);
     CHECK(attr.raw().comp_mask == IBV_QP_INIT_ATTR_CREATE_FLAGS);
+    CHECK(attr.raw().sq_sig_all == 0);
+    CHECK(qp_init_attr_ex(qp_init_attr(o.cq).sq_sig_all()).raw().sq_sig_all == 1);
     int mine = 0;
     const qp raw(o.pd, qp_init_attr_ex(qp_init_attr(o.cq, 8).type(qp_type::raw_packet).qp_context(&mine))
                            .create_flags(qp_create_flags::scatter_fcs)
