@@ -215,6 +215,9 @@ TEST_CASE_METHOD(unit::test, "qp_init_attr_ex: a hash over packets spreads them 
     const qp only_receives(o.pd,
                            qp_init_attr_ex(qp_init_attr({}, {}, 0).type(qp_type::raw_packet)).rx_hash(other, hash));
     CHECK_FALSE(only_receives.send_cq());
+    const qp_init_attr_ex given = qp_init_attr_ex(qp_init_attr(o.cq, 0).type(qp_type::raw_packet)).rx_hash(other, hash);
+    CHECK(given.raw().send_cq == nullptr);
+    CHECK(given.raw().cap.max_send_sge == 0);
     const caught empty(
         [&] { qp(o.pd, qp_init_attr_ex(qp_init_attr(o.cq)).rx_hash(rwq_ind_table_ref(), hash)).close(); });
     CHECK(empty.code == EINVAL);
