@@ -29,7 +29,7 @@ struct connection_options {
 /// Takes note of an operation, until the coroutine that has begun it ends, in whichever way.
 class [[nodiscard]] under_way {
 public:
-    explicit under_way(bool& note) noexcept : note_(note) { note_ = true; }
+    explicit under_way(bool& note) noexcept : note_(note) { note = true; }
     under_way(const under_way&) = delete;
     under_way& operator=(const under_way&) = delete;
     ~under_way() { note_ = false; }
