@@ -61,7 +61,7 @@ public:
             throw std::runtime_error("the peer does not answer");
         return done[0];
     }
-    void send(std::span<const rdmaxx::sge> pieces) { complete(send_wr::send(pieces)).check(); }
+    void send(rdmaxx::sge_list pieces) { complete(send_wr::send(pieces)).check(); }
 
     /// The peer's next message; empty if none came in time.
     template <class Duration>
@@ -94,8 +94,7 @@ void lend(rdmaxx::cm_id request, const rdmaxx::pd& domain, const rdmaxx::mr& reg
     const rdmaxx::mw_bind_info all(region, 0, sizeof(board), access::remote_write | access::remote_atomic);
     client.complete(send_wr::bind_mw(window, key, all)).check();
     all.remote(key).to_bytes(std::span(client.buffer).first<rdmaxx::remote_buffer::wire_size>());
-    const rdmaxx::sge lease = client.memory.sge(0, rdmaxx::remote_buffer::wire_size);
-    client.send({&lease, 1});
+    client.send(client.memory.sge(0, rdmaxx::remote_buffer::wire_size));
 
     std::puts(client.receive(2s) ? "the client is done" : "the client's time is over");
     client.complete(send_wr::local_inv(key)).check(); // from here on nobody reaches the board by that key
