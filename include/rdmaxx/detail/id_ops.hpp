@@ -217,8 +217,10 @@ protected:
         auto* to = const_cast<sockaddr*>(peer.data());
         status result =
             check_errno_call("rdma_resolve_addr", ::rdma_resolve_addr, this->native_handle(), from, to, timeout_ms);
+        if (result.value != EINVAL || !*this) // it is under way: the address is the thread's that gets the answer
+            return result;
         const address own = from != nullptr ? *local : local_address();
-        if (result.value == EINVAL && own && own.family() != peer.family())
+        if (own && own.family() != peer.family())
             result.cause = "this side's address and the peer's are of two families";
         return result;
     }

@@ -318,7 +318,8 @@ template <class Range>
 using element_of = typename decltype(std::span(std::declval<Range&>()))::element_type;
 
 template <class Range>
-concept of_trivially_copyable_objects = std::is_trivially_copyable_v<std::remove_const_t<element_of<Range>>>;
+concept of_trivially_copyable_objects = // element_of, in a concept, is no type for g++ 11
+    std::is_trivially_copyable_v<typename decltype(std::span(std::declval<Range&>()))::value_type>;
 
 /// A contiguous range of objects that hardware may read and write as bytes, and whose memory does not end with the
 /// statement.

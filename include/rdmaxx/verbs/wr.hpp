@@ -91,14 +91,19 @@ concept sge_view = sge_range<Range> && std::ranges::enable_borrowed_range<std::r
 /// The pieces of memory of a request, to which it refers: an sge, or an array, vector, span ... of them, or none, `{}`.
 class RDMAXX_POINTER sge_list {
 public:
+    /// None: a message without bytes.
     sge_list() noexcept = default;
     // NOLINTBEGIN(*-explicit-*, *-forwarding-reference-overload): a parameter type
+    /// One.
     sge_list(const sge& one RDMAXX_LIFETIMEBOUND) noexcept : sges_(&one, 1) {}
+    /// A row, of a container, an array ...
     template <detail::sge_range Range>
     sge_list(Range&& range RDMAXX_LIFETIMEBOUND) noexcept : sges_(std::forward<Range>(range)) {}
+    /// ... or of a view, such as a span, which itself may go.
     template <detail::sge_view View>
     sge_list(View&& view) noexcept : sges_(std::forward<View>(view)) {}
     // NOLINTEND(*-explicit-*, *-forwarding-reference-overload)
+    /// `count` of them.
     sge_list(const sge* first RDMAXX_LIFETIMEBOUND, std::size_t count) noexcept : sges_(first, count) {}
 
     /// The first of them, and how many.
